@@ -1,0 +1,184 @@
+"""The words of the pipeline: a call, what it holds, its reply, and what a gate and a layer are."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from gateway.errors import Refusal
+
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
+
+
+class Caller:
+    """Whose key a call was made with, and which public models that key may use (None: all)."""
+
+    __slots__ = ("models", "name")
+
+    def __init__(self, name: str, models: frozenset[str] | None) -> None:
+        self.name = name
+        self.models = models
+
+    def may_use(self, model: str) -> bool:
+        """Whether the key's patterns cover this public model."""
+        return self.models is None or model in self.models
+
+
+class Candidate:
+    """One way to serve a model: an upstream's name, and the model name that it knows, also as JSON."""
+
+    __slots__ = ("encoded", "model", "upstream")
+
+    def __init__(self, upstream: str, model: str, encoded: bytes) -> None:
+        self.upstream = upstream
+        self.model = model
+        self.encoded = encoded
+
+
+class Route:
+    """A public model: its name, also as JSON, and its candidates in the order of the config."""
+
+    __slots__ = ("candidates", "encoded", "name")
+
+    def __init__(self, name: str, encoded: bytes, candidates: tuple[Candidate, ...]) -> None:
+        self.name = name
+        self.encoded = encoded
+        self.candidates = candidates
+
+
+class Credentials:
+    """What a client presented, header by header; empty strings count as absent."""
+
+    __slots__ = ("api_key", "authorization", "x_api_key")
+
+    def __init__(self, authorization: str | None, x_api_key: str | None, api_key: str | None) -> None:
+        self.authorization = authorization
+        self.x_api_key = x_api_key
+        self.api_key = api_key
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a call used. `cached_input` and `reasoning` are parts of `input` and `output`, not beside them."""
+
+    input: int = 0
+    output: int = 0
+    cached_input: int = 0
+    reasoning: int = 0
+
+
+class Call:
+    """One request of a client on its way. Times are monotonic seconds; 0.0 means "not yet".
+
+    The edge fills the head of it, gates and layers what they find out; at the end it is what metrics, log and
+    limits are settled from.
+    """
+
+    __slots__ = (
+        "accepted_at",
+        "answered_at",
+        "attempts",
+        "body",
+        "caller",
+        "candidate",
+        "credentials",
+        "endpoint",
+        "first_token_at",
+        "headers",
+        "lease",
+        "model",
+        "outcome",
+        "queue_s",
+        "ready_at",
+        "request_id",
+        "route",
+        "sent_at",
+        "spans",
+        "status",
+        "stream",
+        "tokens",
+    )
+
+    def __init__(self, endpoint: str, request_id: str, credentials: Credentials, now: float) -> None:
+        self.endpoint = endpoint
+        self.request_id = request_id
+        self.credentials = credentials
+        self.accepted_at = now
+        self.ready_at = now  # the whole body is here
+        self.sent_at = 0.0  # the current attempt began
+        self.answered_at = 0.0  # the upstream's answer was complete, or a stream's first event there
+        self.first_token_at = 0.0
+        self.queue_s = 0.0
+        self.headers: Mapping[str, str] = {}  # the client's, names in any case; few of them travel on
+        self.body = b""
+        self.model = ""  # as the client asked for it
+        self.stream = False
+        self.spans: Sequence[tuple[int, int]] = ()  # where the model's name stands in the body
+        self.caller: Caller | None = None
+        self.route: Route | None = None
+        self.candidate: Candidate | None = None
+        self.attempts = 0
+        self.tokens: Tokens | None = None
+        self.status = 0
+        self.outcome = "internal_error"  # until something better is known
+        self.lease = Lease()
+
+    def overhead_s(self, now: float) -> float:
+        """Seconds that the gateway itself took: before the upstream call, and from its answer to `now`.
+
+        For a stream only the time up to its first event counts; relaying is part of the upstream's own pace.
+        """
+        before = self.sent_at - self.ready_at - self.queue_s
+        after = 0.0 if self.stream else now - self.answered_at
+        return max(0.0, before + after)
+
+
+class Gate(Protocol):
+    """A decision that needs no waiting: no I/O, no clock, no await."""
+
+    def admit(self, call: Call, now: float) -> Refusal | None:
+        """Let the call pass (None) and hold what it takes, or refuse it and hold nothing."""
+
+    def settle(self, call: Call, now: float) -> None:
+        """The call is over: give back what it held, charge what it used."""
+
+
+class Lease:
+    """What a call holds. Settled exactly once, in reverse order of holding, after the last body byte."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: list[Gate] = []
+
+    def hold(self, gate: Gate) -> None:
+        """Remember a gate that admitted the call."""
+        self._held.append(gate)
+
+    def settle(self, call: Call, now: float) -> None:
+        """Let every gate take back its own; a second settling finds nothing to do."""
+        while self._held:
+            self._held.pop().settle(call, now)
+
+
+class Stream(Protocol):
+    """An upstream's stream whose first event is there. The edge that made it also pumps it to the client."""
+
+
+class Reply:
+    """What the pipeline answers: a whole body or a stream, with the upstream's headers that may pass."""
+
+    __slots__ = ("body", "headers", "status", "stream")
+
+    def __init__(
+        self, status: int, headers: list[tuple[str, str]], body: bytes = b"", stream: Stream | None = None
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.stream = stream
+
+
+Handler = Callable[[Call], Awaitable[Reply | Refusal]]
+Layer = Callable[[Handler], Handler]

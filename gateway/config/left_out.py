@@ -1,0 +1,45 @@
+"""Upstreams whose key is blank on purpose (`api_key: ${NAME:-}`) are left out, with what only they serve."""
+
+from collections.abc import Collection
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.config.environment import Blank
+from gateway.config.model import Config
+from gateway.config.problems import Problem, quoted
+
+
+def take_blank_keys(document: dict[str, Any]) -> list[str]:
+    """Names of the upstreams to leave out; their blank `api_key` is taken away, so that the rest reads."""
+    upstreams = document.get("upstreams")
+    blank = []
+    for name, upstream in upstreams.items() if isinstance(upstreams, dict) else ():
+        if isinstance(upstream, dict) and isinstance(upstream.get("api_key"), Blank):
+            del upstream["api_key"]
+            blank.append(name)
+    return blank
+
+
+def leave_out(config: Config, names: Collection[str]) -> tuple[Config, list[str], list[Problem]]:
+    """The config without those upstreams, a warning for each thing left out, a problem if nothing is left."""
+    if not names:
+        return config, [], []
+    warnings = [f"upstream {quoted(name)} is left out, because its api_key is empty" for name in names]
+    models = {}
+    for name, model in config.models.items():
+        candidates = tuple(one for one in model.candidates if one.upstream not in names)
+        if candidates:
+            models[name] = replace(model, candidates=candidates)
+        else:
+            warnings.append(f"model {quoted(name)} is left out, because all its upstreams are")
+    for name, model in models.items():
+        models[name] = replace(model, fallbacks=tuple(one for one in model.fallbacks if one in models))
+    upstreams = {name: upstream for name, upstream in config.upstreams.items() if name not in names}
+    if not models:
+        return (
+            config,
+            warnings,
+            [Problem("models", "none is left, because the api_key of every upstream is empty")],
+        )
+    return replace(config, upstreams=upstreams, models=models), warnings, []

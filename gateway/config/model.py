@@ -1,0 +1,249 @@
+"""The whole configuration as frozen structs; field names, defaults and units are the documented ones.
+
+Durations are float seconds, sizes int bytes, money int nano-dollars. The annotations are the schema:
+`read.py` walks them, and each scalar type of `scalars.py` carries the parser of its text.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.config.scalars import (
+    Amount,
+    ApiKey,
+    BaseUrl,
+    Bytes,
+    Count,
+    Digest,
+    Flag,
+    Fraction,
+    HeaderName,
+    HeaderText,
+    Heartbeat,
+    Host,
+    KeyText,
+    Name,
+    Origin,
+    Path,
+    PositiveSeconds,
+    Prefix,
+    RedisUrl,
+    Seconds,
+    TcpPort,
+    Timezone,
+    Weight,
+    WholeNumber,
+    Workers,
+)
+
+Kind = Literal["openai", "vllm", "sglang", "llamacpp"]
+Priority = Literal["interactive", "batch"]
+Capability = Literal["tools", "vision", "json_schema", "audio"]
+Route = Literal["priority", "cheapest", "weighted", "least_loaded", "complexity"]
+OnOverflow = Literal["error", "fallback", "drop_oldest", "middle_out"]
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """Base of every section."""
+
+
+class Drain(Section, frozen=True, kw_only=True):
+    """Shutdown: seconds before the port closes, then seconds that open calls may still take."""
+
+    delay: Seconds = 0.0
+    timeout: Seconds = 45.0
+
+
+class Server(Section, frozen=True, kw_only=True):
+    """The main port. `heartbeat` None means off."""
+
+    host: Host = "127.0.0.1"
+    port: TcpPort = 8080
+    workers: Workers = 1
+    max_body: Bytes = 32 * MIB
+    body_timeout: PositiveSeconds = 30.0
+    keepalive_timeout: PositiveSeconds = 75.0
+    max_queue: WholeNumber = 1024
+    heartbeat: Heartbeat = 15.0
+    cors_origins: tuple[Origin, ...] = ()
+    timezone: Timezone = "UTC"
+    drain: Drain = Drain()
+
+
+class Admin(Section, frozen=True, kw_only=True):
+    """The admin port; port 0 takes a free one."""
+
+    host: Host = "127.0.0.1"
+    port: TcpPort = 9464
+
+
+class Redis(Section, frozen=True, kw_only=True):
+    """Shared state. The whole address is secret, for it may hold a password."""
+
+    url: RedisUrl
+    timeout: PositiveSeconds = 0.02
+    prefix: Prefix = "sluice"
+    on_failure: Literal["local", "open", "closed"] = "local"
+
+
+class Limits(Section, frozen=True, kw_only=True):
+    """What one key may use; None is no limit. `usd_per_day` is in nano-dollars."""
+
+    rpm: Count | None = None
+    tpm: Count | None = None
+    concurrency: Count | None = None
+    usd_per_day: Amount | None = None
+
+
+class Key(Section, frozen=True, kw_only=True):
+    """A client's key: exactly one of `key` and `key_sha256` (lower-case hex) is set."""
+
+    name: Name
+    key: KeyText | None = None
+    key_sha256: Digest | None = None
+    models: tuple[Name, ...] = ("*",)
+    priority: Priority = "interactive"
+    limits: Limits = Limits()
+
+    def digest(self) -> bytes:
+        """SHA-256 of the key; what a presented key is looked up by."""
+        if self.key is not None:
+            return hashlib.sha256(self.key.reveal().encode()).digest()
+        return bytes.fromhex(self.key_sha256.reveal() if self.key_sha256 is not None else "")
+
+
+class Rate(Section, frozen=True, kw_only=True):
+    """What an upstream allows us, per minute; None is no limit."""
+
+    rpm: Count | None = None
+    tpm: Count | None = None
+
+
+class Timeouts(Section, frozen=True, kw_only=True):
+    """Seconds. `first_byte` None is 120 for streams and `total` for the rest."""
+
+    connect: PositiveSeconds = 2.0
+    first_byte: PositiveSeconds | None = None
+    idle: PositiveSeconds = 60.0
+    total: PositiveSeconds = 600.0
+
+
+class BreakerCfg(Section, frozen=True, kw_only=True):
+    """Failures in a row that open the breaker, and seconds that it stays open, first and at most."""
+
+    failures: Count = 5
+    open: PositiveSeconds = 5.0
+    max_open: PositiveSeconds = 60.0
+
+
+class Upstream(Section, frozen=True, kw_only=True):
+    """A server that answers calls. Every header value is a Secret, for many are credentials."""
+
+    name: str
+    base_url: BaseUrl
+    kind: Kind = "openai"
+    api_key: ApiKey | None = None
+    headers: Mapping[HeaderName, HeaderText] = {}
+    forward_headers: tuple[HeaderName, ...] = ()
+    max_concurrency: Count = 64
+    max_inputs: Count = 2048
+    rate: Rate = Rate()
+    timeouts: Timeouts = Timeouts()
+    breaker: BreakerCfg = BreakerCfg()
+
+
+class Price(Section, frozen=True, kw_only=True):
+    """Nano-dollars per million tokens; `cached_input` None costs what `input` costs."""
+
+    input: Amount
+    output: Amount
+    cached_input: Amount | None = None
+
+
+class Candidate(Section, frozen=True, kw_only=True):
+    """One way to serve a model. `model` is the name sent upstream, by default the public one."""
+
+    upstream: Name
+    model: Name
+    price: Price | None = None
+    context_window: Count | None = None
+    max_output: Count | None = None
+    capabilities: frozenset[Capability] | None = None
+    weight: Weight = 1
+
+
+class Batching(Section, frozen=True, kw_only=True):
+    """How calls are gathered and merged."""
+
+    policy: Literal["eager", "window", "off"] = "eager"
+    max_size: Count = 32
+    max_tokens: Count = 16384
+    max_wait: Seconds = 0.05
+    max_inflight: Count = 2
+    merge_max_output: WholeNumber = 64
+    merge_chat: Literal["auto", "off"] = "auto"
+
+
+class Cache(Section, frozen=True, kw_only=True):
+    """Whether, where and how long answers are kept."""
+
+    enabled: Flag = False
+    ttl: PositiveSeconds = 3600.0
+    max_bytes: Bytes = 256 * MIB
+    store: Literal["memory", "redis"] = "memory"
+
+
+class Model(Section, frozen=True, kw_only=True):
+    """A public model. `batching` and `cache` are the top sections with this model's overrides in them."""
+
+    name: str
+    candidates: tuple[Candidate, ...]
+    route: Route = "priority"
+    fallbacks: tuple[Name, ...] = ()
+    on_overflow: OnOverflow = "error"
+    batching: Batching = Batching()
+    cache: Cache = Cache()
+
+
+class Retry(Section, frozen=True, kw_only=True):
+    """Calls to the candidates of a model, the share of extra calls, the bounds of the pause in seconds."""
+
+    attempts: Count = 2
+    budget: Fraction = 0.1
+    base: Seconds = 0.05
+    max: Seconds = 2.0
+
+
+class Usage(Section, frozen=True, kw_only=True):
+    """Where spending is kept."""
+
+    store: Literal["sqlite", "redis", "off"] = "sqlite"
+    path: Path = "./sluice-usage.db"
+
+
+class Log(Section, frozen=True, kw_only=True):
+    """How much is logged and in which shape."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The effective configuration."""
+
+    server: Server = Server()
+    admin: Admin = Admin()
+    redis: Redis | None = None
+    keys: tuple[Key, ...] = ()
+    upstreams: Mapping[str, Upstream]
+    models: Mapping[str, Model]
+    retry: Retry = Retry()
+    batching: Batching = Batching()
+    cache: Cache = Cache()
+    usage: Usage = Usage()
+    log: Log = Log()

@@ -1,0 +1,86 @@
+"""Fields that are accepted before their feature is built; the change that builds one removes its row."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from gateway.config.load import Loaded
+from gateway.config.model import Candidate, Config, Limits
+
+
+class _Row(NamedTuple):
+    """A field, what happens instead, and whether a config that sets it asks for more than that."""
+
+    field: str
+    instead: str
+    asks: Callable[[Config], bool] = lambda _: True
+
+
+def _candidates(config: Config) -> Iterator[Candidate]:
+    for model in config.models.values():
+        yield from model.candidates
+
+
+_ROWS: Final = (
+    _Row("server.max_queue", "calls do not wait for a slot", lambda c: c.server.max_queue > 0),
+    _Row("server.timezone", "nothing is counted by the day", lambda c: c.server.timezone != "UTC"),
+    _Row("redis", "every process keeps its own state", lambda c: c.redis is not None),
+    _Row("keys.limits", "calls are not limited", lambda c: any(key.limits != Limits() for key in c.keys)),
+    _Row(
+        "keys.priority",
+        "all calls are of one class",
+        lambda c: any(key.priority == "batch" for key in c.keys),
+    ),
+    _Row("upstreams.max_concurrency", "calls are sent at once, however many"),
+    _Row("upstreams.max_inputs", "lists are not split"),
+    _Row("upstreams.rate", "calls are not paced"),
+    _Row("upstreams.breaker", "a failing upstream is still called"),
+    _Row(
+        "models.candidates",
+        "only the first candidate is called",
+        lambda c: any(len(model.candidates) > 1 for model in c.models.values()),
+    ),
+    _Row("models.candidates.price", "nothing is priced"),
+    _Row("models.candidates.context_window", "calls are not measured against it"),
+    _Row("models.candidates.max_output", "calls are not measured against it"),
+    _Row("models.candidates.capabilities", "calls are not routed by them"),
+    _Row(
+        "models.candidates.weight",
+        "calls are not routed by it",
+        lambda c: any(one.weight != 1 for one in _candidates(c)),
+    ),
+    _Row(
+        "models.route",
+        "candidates are taken as listed",
+        lambda c: any(model.route != "priority" for model in c.models.values()),
+    ),
+    _Row("models.fallbacks", "they are not tried"),
+    _Row(
+        "models.on_overflow",
+        "an overflow is an error",
+        lambda c: any(model.on_overflow != "error" for model in c.models.values()),
+    ),
+    _Row("models.batching", "calls are sent one by one", lambda c: _merges(c)),
+    _Row("models.cache", "answers are not kept", lambda c: _caches(c)),
+    _Row("retry", "a call is tried once", lambda c: c.retry.attempts > 1),
+    _Row("batching", "calls are sent one by one", lambda c: _merges(c)),
+    _Row("cache", "answers are not kept", lambda c: _caches(c)),
+    _Row("usage", "spending is not kept", lambda c: c.usage.store != "off"),
+)
+
+
+def _merges(config: Config) -> bool:
+    return any(model.batching.policy != "off" for model in config.models.values())
+
+
+def _caches(config: Config) -> bool:
+    return any(model.cache.enabled for model in config.models.values())
+
+
+def unbuilt(loaded: Loaded) -> list[str]:
+    """The features that the user configured and that are not there yet, each with what happens instead."""
+    config = loaded.config
+    if config is None:
+        return []
+    return [
+        f"{row.field} ({row.instead})" for row in _ROWS if row.field in loaded.configured and row.asks(config)
+    ]

@@ -1,0 +1,1 @@
+"""Sockets. The only place that knows aiohttp."""

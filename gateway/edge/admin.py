@@ -1,0 +1,52 @@
+"""The admin port: metrics, probes and a look inside. Not for the world: loopback by default, no key."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+
+class Inside(Protocol):
+    """Who knows the answers: one gateway, or the parent of several."""
+
+    def registry(self) -> CollectorRegistry:
+        """What `/metrics` exposes."""
+
+    async def not_ready(self) -> str | None:
+        """Why no calls should be sent here, or None."""
+
+    def views(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """What each `/admin/NAME` shows, as JSON."""
+
+
+def application(inside: Inside) -> web.Application:
+    """The admin port's aiohttp application."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        return web.Response(body=encoder(inside.registry()), headers={"Content-Type": content_type})
+
+    async def livez(request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(request: web.Request) -> web.Response:
+        reason = await inside.not_ready()
+        return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=reason + "\n")
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/livez", livez)
+    app.router.add_get("/readyz", readyz)
+    for name, view in inside.views().items():
+        app.router.add_get(f"/admin/{name}", _shown(view))
+    return app
+
+
+def _shown(view: Callable[[], Awaitable[object]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(await view()), content_type="application/json")
+
+    return handle

@@ -1,0 +1,168 @@
+"""The end of the pipeline: one attempt at the upstream, judged before a byte of it counts as an answer."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from gateway.call import Call, Candidate, Reply, Route
+from gateway.clock import Clock
+from gateway.edge.reachability import Reachability
+from gateway.edge.relay import StreamRelay
+from gateway.edge.sweep import Sweep
+from gateway.edge.transport import Exchange
+from gateway.edge.upstream import LONGEST_ERROR, Upstream
+from gateway.errors import UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
+from gateway.metrics import Metrics
+from gateway.wire import headers as wire_headers
+from gateway.wire import openai, splice
+from gateway.wire.chunks import ChunkReader
+
+_VERDICTS = {"ok": "success", "client_gone": "ignore", "client_error": "ignore", "shed": "ignore"}
+
+
+class Forward:
+    """The terminal handler. Raises Failure; whatever else happens, the connection is not left behind."""
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, Upstream],
+        max_body: int,
+        metrics: Metrics,
+        sweep: Sweep,
+        reachability: Reachability,
+        clock: Clock,
+    ) -> None:
+        self._upstreams = upstreams
+        self._max_body = max_body
+        self._sweep = sweep
+        self._reachability = reachability
+        self._clock = clock
+        self._holds = {name: _InFlight(name, metrics) for name in upstreams}
+
+    def in_flight(self, upstream: str) -> int:
+        """Calls under way to an upstream in this process."""
+        return self._holds[upstream].count
+
+    async def __call__(self, call: Call) -> Reply | Refusal:
+        """Send the call to its first candidate."""
+        route = call.route
+        if route is None:
+            raise AssertionError("the gates above set the route")
+        candidate = route.candidates[0]
+        upstream = self._upstreams[candidate.upstream]
+        call.candidate = candidate
+        call.attempts += 1
+        call.sent_at = now = self._clock()
+        hold = self._holds[upstream.name]
+        hold.admit(call, now)
+        call.lease.hold(hold)
+        exchange = await self._send(upstream, call, candidate)
+        try:
+            if not 200 <= exchange.status < 300:
+                raise await self._refused(exchange, upstream, call)
+            if call.stream:
+                return await self._stream(exchange, upstream, call, route)
+            return await self._whole(exchange, upstream, call, route)
+        except BaseException:
+            exchange.abort()
+            raise
+
+    async def _send(self, upstream: Upstream, call: Call, candidate: Candidate) -> Exchange:
+        try:
+            exchange = await upstream.send(call, candidate)
+        except Failure as failure:
+            if failure.kind is UPSTREAM_UNAVAILABLE:
+                self._reachability.note(upstream.name, reachable=False)
+            raise
+        self._reachability.note(upstream.name, reachable=True)
+        return exchange
+
+    async def _refused(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
+        body = b""
+        with suppress(Failure):  # the status alone says enough
+            body = await exchange.read(LONGEST_ERROR, call.accepted_at + upstream.total_s)
+        plain = upstream.plain(exchange, body, LONGEST_ERROR) or b""
+        # A redirect is not followed: the key would travel along.
+        status = exchange.status if exchange.status >= 400 else 502
+        return upstream.failure(status, plain, exchange.headers)
+
+    async def _whole(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
+        raw = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
+        body = upstream.plain(exchange, raw, self._max_body)
+        answer = openai.peek_answer(body) if body is not None else None
+        if body is None or answer is None:
+            raise _invalid(upstream, "answered with something that is not a JSON object")
+        if openai.is_error(answer):
+            raise upstream.failure(200, body, exchange.headers)
+        call.answered_at = self._clock()
+        if answer.usage is not None:
+            call.tokens = openai.tokens(answer.usage)
+        if isinstance(answer.model, str) and answer.model != route.name:
+            body = splice.replace(body, splice.model_spans(body), route.encoded)
+        return Reply(200, _headers(exchange, call, call.candidate), body)
+
+    async def _stream(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
+        kind = exchange.headers.get("content-type", "")
+        if not kind.lower().startswith("text/event-stream") or "content-encoding" in exchange.headers:
+            raise await self._not_a_stream(exchange, upstream, call)
+        relay = StreamRelay(exchange, ChunkReader(route.name, route.encoded), call, upstream, self._clock)
+        self._sweep.add(relay)
+        try:
+            await relay.begun
+        except BaseException:
+            relay.close()
+            raise
+        finally:
+            self._sweep.discard(relay)  # whoever takes the stream over watches it further
+        return Reply(200, _headers(exchange, call, call.candidate), stream=relay)
+
+    async def _not_a_stream(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
+        if exchange.headers.get("content-type", "").lower().startswith("application/json"):
+            body = await exchange.read(LONGEST_ERROR, call.accepted_at + upstream.total_s)
+            answer = openai.peek_answer(body)
+            if answer is not None and openai.is_error(answer):
+                return upstream.failure(200, body, exchange.headers)
+        return _invalid(upstream, "did not answer with an event stream")
+
+
+class _InFlight:
+    """Gate: counts the calls to one upstream until their last byte, and the attempt's verdict."""
+
+    def __init__(self, upstream: str, metrics: Metrics) -> None:
+        self.count = 0
+        self._gauge = metrics.inflight.labels(upstream)
+        self._gauge.set(0)
+        self._verdicts = {
+            verdict: metrics.attempts.labels(upstream, verdict)
+            for verdict in ("success", "ignore", "retryable", "fatal")
+        }
+
+    def admit(self, call: Call, now: float) -> Refusal | None:
+        self.count += 1
+        self._gauge.inc()
+        return None
+
+    def settle(self, call: Call, now: float) -> None:
+        self.count -= 1
+        self._gauge.dec()
+        self._verdicts[_VERDICTS.get(call.outcome, "retryable")].inc()
+
+
+def _headers(exchange: Exchange, call: Call, candidate: Candidate | None) -> list[tuple[str, str]]:
+    """Headers of the answer that come from the upstream or tell about it."""
+    told: list[tuple[str, str]] = []
+    if candidate is not None:
+        told += [("x-sluice-upstream", candidate.upstream), ("x-sluice-model", candidate.model)]
+    told.append(("x-sluice-attempts", str(call.attempts)))
+    given = exchange.headers
+    for name in wire_headers.ANSWER_HEADERS:
+        if (value := wire_headers.clean(given.get(name, ""))) is not None and value:
+            told.append((name, value))
+    for name in wire_headers.UPSTREAM_REQUEST_IDS:
+        if (value := wire_headers.clean(given.get(name, ""))) is not None and value:
+            told.append(("x-upstream-request-id", value))
+            break
+    return told
+
+
+def _invalid(upstream: Upstream, what: str) -> Failure:
+    return Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{upstream.name}` {what}.")

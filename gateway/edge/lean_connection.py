@@ -1,0 +1,206 @@
+"""One HTTP/1.1 connection to an upstream: an asyncio protocol over llhttp (httptools), one call at a time.
+
+Bytes go from `data_received` to whoever wants them in the same call: no stream object, no task, no timer. The
+parser is llhttp in its strict mode; whatever is malformed, ambiguous or too large ends the connection.
+"""
+
+import asyncio
+from typing import Protocol, cast
+
+import httptools
+
+from gateway.edge.lean_exchange import LeanExchange
+from gateway.edge.transport import Pieces
+from gateway.errors import UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, Failure
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 128
+MAX_INTERIM = 8
+"""1xx answers before the real one."""
+
+_ONE_WRITE = 64 * 1024  # bytes up to which joining pieces is cheaper than handing them over one by one
+_WITHOUT_BODY = frozenset({204, 304})
+
+
+class StaleConnection(Exception):
+    """A kept-alive connection was closed under a call before any byte of an answer: it may be sent again."""
+
+
+class Pool(Protocol):
+    """Where a connection goes when its call is over."""
+
+    def free(self, connection: "LeanConnection") -> None:
+        """It can serve another call."""
+
+    def gone(self, connection: "LeanConnection") -> None:
+        """It is closed."""
+
+
+class LeanConnection(asyncio.Protocol):
+    """The socket's side. `deadline` and `idle_since` (monotonic seconds) belong to the pool's sweep."""
+
+    def __init__(self, pool: Pool, name: str) -> None:
+        self.deadline = 0.0
+        self.idle_since = 0.0
+        self._pool = pool
+        self._name = name
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._exchange: LeanExchange | None = None
+        self._used = False
+        self._head_bytes = 0
+        self._interim = 0
+        self._framed = False  # the body's end is told by a length or by chunks
+        self._malformed = False
+        self._message_over = False
+        self._reusable = False
+
+    def ask(self, head: bytes, body: Pieces, length: int) -> LeanExchange:
+        """Send a request; the exchange tells of its answer."""
+        exchange = self._exchange = LeanExchange(self, self._name)
+        transport = self._transport
+        self._head_bytes = self._interim = 0
+        self._framed = self._message_over = False
+        if transport is None or transport.is_closing():
+            self._lost()
+        elif length <= _ONE_WRITE:
+            transport.write(b"".join((head, *body)))
+        else:
+            transport.writelines((head, *body))
+        return exchange
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the exchange asks of its line.
+
+    def pause(self) -> None:
+        """Stop reading."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def watch(self, deadline: float) -> None:
+        """The pool's sweep calls `cut` when it has passed."""
+        self.deadline = deadline
+
+    def cut(self, failure: Failure) -> None:
+        """Fail the call and close."""
+        exchange, self._exchange = self._exchange, None
+        self.close()
+        if exchange is not None:
+            exchange.finish(failure)
+
+    # asyncio's callbacks.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: connected."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes from the upstream."""
+        exchange = self._exchange
+        if exchange is None:  # nobody asked
+            self.close()
+            return
+        if not exchange.begun:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._malformed = True
+        if self._malformed or (not exchange.begun and self._head_bytes > MAX_HEAD_BYTES):
+            self.cut(
+                Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{self._name}` answered with malformed HTTP.")
+            )
+        elif self._message_over:
+            self._release(exchange)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: closed, by whomever."""
+        self._transport = None
+        self._lost(orderly=exc is None)
+        self._pool.gone(self)
+
+    def _lost(self, *, orderly: bool = False) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        if exchange.begun:
+            if orderly and not self._framed:
+                exchange.finish(None)
+            else:
+                exchange.finish(Failure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer."))
+        elif self._used and self._head_bytes == 0:
+            exchange.finish(StaleConnection())
+        else:
+            message = f"Upstream `{self._name}` closed the connection before it answered."
+            exchange.finish(Failure(UPSTREAM_ERROR, message))
+
+    def _release(self, exchange: LeanExchange) -> None:
+        """The answer is complete: let the connection go first, for `finish` may send the next call."""
+        self._exchange = None
+        self._used = True
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            pass
+        elif self._reusable and transport.get_write_buffer_size() == 0:
+            self._pool.free(self)
+        else:
+            transport.abort()
+        exchange.finish(None)
+
+    # llhttp's callbacks. They must not raise: httptools would hide what and where.
+
+    def on_message_begin(self) -> None:
+        """llhttp: a status line begins."""
+        if self._message_over:
+            self._malformed = True  # a second answer to one request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """llhttp: one header."""
+        exchange = self._exchange
+        if exchange is None or exchange.begun:  # a trailer
+            return
+        headers = exchange.headers
+        key = name.decode("latin-1").lower()
+        if key not in headers:
+            headers[key] = value.decode("latin-1")
+        if len(headers) > MAX_HEADERS:
+            self._malformed = True
+
+    def on_headers_complete(self) -> None:
+        """llhttp: the head is complete, perhaps only that of a 1xx."""
+        exchange, status = self._exchange, self._parser.get_status_code()
+        if exchange is None:
+            return
+        if status < 200:
+            self._interim += 1
+            self._malformed = self._malformed or status == 101 or self._interim > MAX_INTERIM
+            exchange.headers.clear()
+            return
+        headers = exchange.headers
+        self._framed = (
+            "content-length" in headers
+            or headers.get("transfer-encoding", "").lower() == "chunked"
+            or status in _WITHOUT_BODY
+        )
+        self._malformed = self._malformed or ("transfer-encoding" in headers and not self._framed)
+        if not self._malformed:
+            exchange.head_complete(status)
+
+    def on_body(self, piece: bytes) -> None:
+        """llhttp: a piece of the body."""
+        if self._exchange is not None and not self._malformed:
+            self._exchange.take(piece)
+
+    def on_message_complete(self) -> None:
+        """llhttp: the body is complete, or a 1xx is over."""
+        self._message_over = self._exchange is not None and self._exchange.begun
+        self._reusable = self._parser.should_keep_alive()  # llhttp forgets it after this callback

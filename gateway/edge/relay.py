@@ -1,0 +1,142 @@
+"""From the upstream's socket to the client's: one stream, without a coroutine or a queue in between.
+
+The transport calls `data` as bytes arrive; they go through the `ChunkReader` and are written to the client's
+transport in the same call. Before a client is attached they are kept (the stream is not committed yet). Who
+reads slowly pauses only the upstream of its own stream.
+"""
+
+import asyncio
+
+from gateway.call import Call
+from gateway.clock import Clock
+from gateway.edge.answer import ClientStream
+from gateway.edge.server import Connection
+from gateway.edge.transport import Exchange
+from gateway.edge.upstream import Upstream
+from gateway.errors import UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, UPSTREAM_TIMEOUT, Failure
+from gateway.wire.chunks import ChunkReader, InvalidChunk
+from gateway.wire.sse import EventTooLarge
+
+
+class StreamRelay:
+    """A `BodySink` with two moments to wait for.
+
+    `begun`: the first event that is neither comment nor error is there; raises the Failure of a stream that
+    broke before it. `over`: None after a good end, else the Failure to tell the client.
+    """
+
+    def __init__(
+        self, exchange: Exchange, reader: ChunkReader, call: Call, upstream: Upstream, clock: Clock
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[None] = loop.create_future()
+        self.over: asyncio.Future[Failure | None] = loop.create_future()
+        self.reader = reader
+        self._exchange = exchange
+        self._call = call
+        self._upstream = upstream
+        self._clock = clock
+        self._client: ClientStream | None = None
+        self._connection: Connection | None = None
+        self._early: list[bytes] = []
+        self._paused = False
+        self._heard = False
+        self._moved_at = clock()  # bytes came in, or a slow client made room
+        exchange.pump(self)
+
+    def attach(self, client: ClientStream, connection: Connection) -> None:
+        """Send what has come so far, and from now on everything as it comes."""
+        self._client, self._connection = client, connection
+        connection.on_drained(self._go_on)
+        early = b"".join(self._early)
+        self._early.clear()
+        self._write(early, self._clock())
+
+    def data(self, piece: bytes) -> None:
+        """BodySink: the upstream sent something."""
+        if self.over.done():
+            return
+        now = self._clock()
+        self._heard = True
+        self._moved_at = now
+        try:
+            events = self.reader.feed(piece)
+        except EventTooLarge:
+            self._finish(Failure(UPSTREAM_INVALID_RESPONSE, self._says("sent an event that is too large")))
+        except InvalidChunk:
+            self._finish(Failure(UPSTREAM_INVALID_RESPONSE, self._says("sent a malformed event")))
+        else:
+            self._take(events, now)
+
+    def ended(self) -> None:
+        """BodySink: the body ended in an orderly way, which does not mean that the stream is whole."""
+        if self.over.done():
+            return
+        self._take(self.reader.end(), self._clock())
+        self.failed(Failure(UPSTREAM_ERROR, self._says("ended the stream before it was complete")))
+
+    def failed(self, failure: Failure) -> None:
+        """BodySink: no more will come. After a finish_reason or `[DONE]` nothing is missing."""
+        if not self.over.done():
+            self._finish(None if self.reader.complete else failure)
+
+    def tick(self, now: float) -> None:
+        """Watcher: end a stream that stands still, on either side."""
+        upstream, call = self._upstream, self._call
+        if self.over.done():
+            return
+        if self._paused:
+            if now - self._moved_at > upstream.idle_s and self._client is not None:
+                self._client.abandon()
+        elif self._heard and now - self._moved_at > upstream.idle_s:
+            self.failed(Failure(UPSTREAM_TIMEOUT, self._says("went silent in the middle of a stream")))
+        elif not self.begun.done() and (
+            now > call.accepted_at + upstream.total_s
+            or (not self._heard and now > call.sent_at + upstream.first_byte_s(stream=True))
+        ):
+            self.failed(Failure(UPSTREAM_TIMEOUT, self._says("did not begin its stream in time")))
+
+    def close(self) -> None:
+        """Let go of both sides; an upstream that is still sending is cut off."""
+        self.over.cancel()
+        self.begun.cancel()
+        self._exchange.abort()
+        if self._connection is not None:
+            self._connection.on_drained(None)
+
+    def _take(self, events: bytes, now: float) -> None:
+        if self._client is None:
+            self._early.append(events)
+        elif events:
+            self._write(events, now)
+        if self.reader.error is not None:
+            self._finish(self._upstream.failure(200, self.reader.error))
+        elif self.reader.begun and not self.begun.done():
+            self._call.first_token_at = self._call.answered_at = now
+            self.begun.set_result(None)
+
+    def _write(self, events: bytes, now: float) -> None:
+        if self._client is None or self._connection is None or not events:
+            return
+        self._client.send(events, now)
+        if self._connection.writing_paused and not self._paused:
+            self._paused = True
+            self._exchange.pause()
+
+    def _go_on(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._moved_at = self._clock()
+            self._exchange.resume()
+
+    def _finish(self, failure: Failure | None) -> None:
+        if not self.begun.done():
+            if failure is None:
+                self.begun.set_result(None)
+            else:
+                self.begun.set_exception(failure)
+        if not self.over.done():
+            self.over.set_result(failure)
+
+    def _says(self, what: str) -> str:
+        return f"Upstream `{self._upstream.name}` {what}."

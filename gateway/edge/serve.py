@@ -1,0 +1,186 @@
+"""One request, from its head to its last byte, and the one place where a call is settled."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from aiohttp import web
+
+from gateway.call import EMBEDDINGS, Call, Credentials
+from gateway.clock import Clock
+from gateway.edge import routes
+from gateway.edge.answer import JSON, Answer, Headers
+from gateway.edge.body import BodyReader
+from gateway.edge.cors import Cors
+from gateway.edge.models import ModelList
+from gateway.edge.server import Connection
+from gateway.edge.streaming import DRAIN_NOTE, DRAINED, StreamedCall
+from gateway.edge.sweep import Sweep
+from gateway.errors import INTERNAL_ERROR, INVALID_VALUE, Failure, Refusal
+from gateway.layers.admission import admit
+from gateway.log import logger
+from gateway.metrics import OTHER
+from gateway.stack import Stack
+from gateway.wire import headers as wire_headers
+from gateway.wire import openai, splice
+
+BUG = Refusal(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
+STUCK_READER_S = 60.0
+"""Seconds that a client may take none of an answer before it is dropped."""
+
+
+class Serve:
+    """aiohttp's request handler. Everything it needs is handed in; what it keeps is the set of open calls."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        models: ModelList,
+        body: BodyReader,
+        cors: Cors,
+        sweep: Sweep,
+        heartbeat_s: float | None,
+        new_request_id: Callable[[], str],
+        clock: Clock,
+    ) -> None:
+        self._stack = stack
+        self._models = models
+        self._body = body
+        self._cors = cors
+        self._sweep = sweep
+        self._heartbeat_s = heartbeat_s
+        self._new_request_id = new_request_id
+        self._clock = clock
+        self.open_calls: set[asyncio.Task[Any]] = set()
+        self.draining = False  # connections are closed after their answer
+        self.closed = False  # no new call is taken any more
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; aiohttp writes nothing itself."""
+        if request.method == "OPTIONS" and (preflight := self._cors.preflight(request.headers)) is not None:
+            return preflight
+        found = routes.match(request.method, request.raw_path)
+        call = self._new_call(request, found)
+        if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
+            return Answer(
+                200, [*JSON, *self._headers(request, call)], b'{"status":"ok"}', close=self.draining
+            )
+        task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
+        self.open_calls.add(task)
+        try:
+            return await self._guarded(request, call, found, task)
+        except asyncio.CancelledError:
+            call.outcome, call.status = "client_gone", call.status or 499
+            raise
+        finally:
+            self.open_calls.discard(task)
+            call.lease.settle(call, self._clock())
+
+    async def _guarded(
+        self, request: web.BaseRequest, call: Call, found: routes.Match | Refusal, task: "asyncio.Task[Any]"
+    ) -> web.StreamResponse:
+        """Whatever goes wrong inside becomes an answer here."""
+        try:
+            answer = await self._answer(request, call, found)
+        except Failure as failure:
+            answer = failure.as_refusal()
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != (DRAIN_NOTE,):
+                raise
+            task.uncancel()
+            answer = DRAINED
+        except Exception:  # noqa: BLE001 - a request ends here, whatever the bug
+            logger.exception("bug in the gateway", extra={"request_id": call.request_id})
+            answer = BUG
+        if isinstance(answer, Refusal):
+            call.status, call.outcome = answer.kind.status, answer.kind.outcome
+            answer = Answer.refusal(answer, self._headers(request, call), close=self.draining)
+        await answer.prepare(request)
+        await self._flushed(request)
+        return answer
+
+    async def _answer(
+        self, request: web.BaseRequest, call: Call, found: routes.Match | Refusal
+    ) -> web.StreamResponse | Refusal:
+        door = self._stack.door
+        if isinstance(found, Refusal):
+            call.lease.hold(door[0])
+            return found
+        if self.closed:
+            call.lease.hold(door[0])
+            return DRAINED
+        refusal = admit(door, call, call.accepted_at)
+        if refusal is not None:
+            return refusal
+        if found.endpoint == routes.MODELS:
+            return self._list_models(request, call, found.model)
+        body = await self._body.read(request)
+        if isinstance(body, Refusal):
+            return body
+        refusal = self._fill(call, body)
+        if refusal is not None:
+            return refusal
+        if call.stream:
+            own = lambda call: self._headers(request, call)  # noqa: E731
+            return await StreamedCall(request, call, self._heartbeat_s, own, self._clock).run(
+                self._stack.handle, self._sweep
+            )
+        reply = await self._stack.handle(call)
+        if isinstance(reply, Refusal):
+            return reply
+        call.status, call.outcome = reply.status, "ok"
+        headers = [*JSON, *reply.headers, *self._headers(request, call)]
+        return Answer(reply.status, headers, reply.body, close=self.draining)
+
+    def _fill(self, call: Call, body: bytes) -> Refusal | None:
+        peek = openai.peek_request(body)
+        if isinstance(peek, Refusal):
+            return peek
+        call.spans = splice.model_spans(body)
+        if len(call.spans) != 1:
+            return Refusal(INVALID_VALUE, "`model` stands more than once in the body.", "model")
+        call.body = body
+        call.model = peek.model
+        call.stream = peek.stream and call.endpoint != EMBEDDINGS
+        call.ready_at = self._clock()
+        return None
+
+    def _list_models(self, request: web.BaseRequest, call: Call, name: str | None) -> Answer | Refusal:
+        if call.caller is None:
+            raise AssertionError("the door sets the caller")
+        body = self._models.listing(call.caller) if name is None else self._models.one(call.caller, name)
+        if isinstance(body, Refusal):
+            return body
+        call.status, call.outcome = 200, "ok"
+        return Answer(200, [*JSON, *self._headers(request, call)], body, close=self.draining)
+
+    def _new_call(self, request: web.BaseRequest, found: routes.Match | Refusal) -> Call:
+        headers = request.headers
+        call = Call(
+            found.endpoint if isinstance(found, routes.Match) else OTHER,
+            wire_headers.request_id(headers.get("x-request-id")) or self._new_request_id(),
+            Credentials(headers.get("authorization"), headers.get("x-api-key"), headers.get("api-key")),
+            self._clock(),
+        )
+        call.headers = headers
+        return call
+
+    def _headers(self, request: web.BaseRequest, call: Call) -> Headers:
+        """The gateway's own headers on any answer."""
+        own = [("x-request-id", call.request_id), *self._cors.headers(request.headers)]
+        if call.answered_at:
+            own.append(("x-sluice-queue-ms", f"{call.queue_s * 1000:.3f}"))
+            own.append(("x-sluice-overhead-ms", f"{call.overhead_s(self._clock()) * 1000:.3f}"))
+        return own
+
+    async def _flushed(self, request: web.BaseRequest) -> None:
+        """Hold the call until its bytes are on their way, but not for a client that takes none of them."""
+        connection = cast(Connection, request.protocol)
+        if not connection.writing_paused:
+            return
+        try:
+            async with asyncio.timeout(STUCK_READER_S):
+                await connection.flushed()
+        except TimeoutError:
+            if connection.transport is not None:
+                connection.transport.abort()

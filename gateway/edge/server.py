@@ -1,0 +1,96 @@
+"""The listener: aiohttp's HTTP/1.1 server without its router, its error pages and its access log.
+
+`Connection` adds what a streaming proxy needs to know of a client's connection: when it can take more bytes,
+and that nothing but our own answers is ever written to it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp.http_parser
+from aiohttp import web
+
+from gateway.edge.answer import Answer
+from gateway.errors import INTERNAL_ERROR, Kind, Refusal
+
+MALFORMED = Kind(400, "invalid_request_error", "invalid_value", "client_error", final=True)
+
+MAX_HEADER_BYTES = 32 * 1024
+
+
+class Connection(web.RequestHandler):
+    """One client's connection."""
+
+    __slots__ = ("_drained", "_went_quiet")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._drained: Callable[[], None] | None = None
+        self._went_quiet: asyncio.Future[None] | None = None
+
+    def on_drained(self, callback: Callable[[], None] | None) -> None:
+        """Call back each time the client has read enough for more to be written."""
+        self._drained = callback
+
+    def resume_writing(self) -> None:
+        """asyncio: the write buffer has fallen below its low-water mark."""
+        super().resume_writing()
+        if self._drained is not None:
+            self._drained()
+        if self._went_quiet is not None and not self._went_quiet.done():
+            self._went_quiet.set_result(None)
+
+    async def flushed(self) -> None:
+        """Wait until the write buffer has room again. The caller bounds the time."""
+        if self.writing_paused:
+            self._went_quiet = self._loop.create_future()
+            try:
+                await self._went_quiet
+            finally:
+                self._went_quiet = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what aiohttp itself complains about in OpenAI's shape, and close."""
+        if status == 400:
+            refusal = Refusal(MALFORMED, "The HTTP request is malformed.")
+        else:
+            refusal = Refusal(INTERNAL_ERROR, "Internal error of the gateway.")
+            self.log_exception("unhandled error in a request handler", exc_info=exc)
+        return Answer.refusal(refusal, [], close=True)
+
+
+class Listener(web.Server):
+    """Makes a `Connection` for every client that connects."""
+
+    def __init__(
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], keepalive_timeout: float
+    ) -> None:
+        """`keepalive_timeout` (seconds) also bounds how long a request's head may take."""
+        # A client that leaves must cancel its handler: off by default, and nothing else would tell us.
+        super().__init__(handler, handler_cancellation=True)
+        self._keepalive_timeout = keepalive_timeout
+
+    def __call__(self) -> Connection:
+        """asyncio's protocol factory."""
+        return Connection(
+            self,
+            loop=self._loop,
+            keepalive_timeout=self._keepalive_timeout,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+        )
+
+
+def assert_c_parser() -> None:
+    """Refuse to run on aiohttp's pure-Python HTTP parser: slower, and laxer about smuggling. RuntimeError."""
+    if aiohttp.http_parser.HttpRequestParser is aiohttp.http_parser.HttpRequestParserPy:
+        raise RuntimeError("aiohttp's C parser is missing; reinstall aiohttp from a wheel")

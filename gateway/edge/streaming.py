@@ -1,0 +1,119 @@
+"""One streamed call: when its 200 is committed, what goes out in silence, and how it ends.
+
+The 200 is committed by the upstream's first event or by one heartbeat of silence since the call was accepted.
+Before that a failure is an ordinary answer with its own status; after it, an event in the stream.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from aiohttp import web
+
+from gateway.call import Call, Handler
+from gateway.clock import Clock
+from gateway.edge.answer import ClientStream, Headers
+from gateway.edge.relay import StreamRelay
+from gateway.edge.server import Connection
+from gateway.edge.sweep import Sweep
+from gateway.errors import DRAINING, UPSTREAM_TIMEOUT, Failure, Refusal
+from gateway.wire import openai
+
+HEARTBEAT = b": keep-alive\n\n"
+DRAIN_NOTE = "draining"
+"""The message of the cancellation by which a drain that ran out of time ends a call."""
+
+DRAINED = Refusal(DRAINING, "The gateway is shutting down; send the request again.", retry_after=1.0)
+
+
+class StreamedCall:
+    """Watches over one streamed call from the moment it has been accepted. A `Watcher`."""
+
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        call: Call,
+        heartbeat_s: float | None,
+        headers: Callable[[Call], Headers],
+        clock: Clock,
+    ) -> None:
+        """`headers(call)` gives the gateway's own ones; `heartbeat_s` None is off."""
+        self.client = ClientStream(request)
+        self._call = call
+        self._heartbeat_s = heartbeat_s
+        self._headers = headers
+        self._clock = clock
+        self._connection = cast(Connection, request.protocol)
+        self._over = False
+
+    def tick(self, now: float) -> None:
+        """Watcher: a heartbeat after each silence."""
+        quiet_since = self.client.written_at if self.client.started else self._call.accepted_at
+        if self._over or self._heartbeat_s is None or now - quiet_since < self._heartbeat_s:
+            return
+        if self._connection.writing_paused or self._connection.transport is None:
+            return
+        if not self.client.started:
+            self._start([], now)
+        self.client.send(HEARTBEAT, now)
+
+    async def run(self, handle: Handler, sweep: Sweep) -> web.StreamResponse | Refusal:
+        """Pipe the call through; a Refusal is for the caller to render, nothing has been written then."""
+        sweep.add(self)
+        try:
+            reply = await handle(self._call)
+            if isinstance(reply, Refusal):
+                return self._refused(reply)
+            relay = cast(StreamRelay, reply.stream)
+            sweep.add(relay)
+            try:
+                if not self.client.started:
+                    self._start(reply.headers, self._clock())
+                relay.attach(self.client, self._connection)
+                failure = await relay.over
+                self._take_usage(relay)
+                self._end(failure, in_band=relay.reader.error is not None)
+            finally:
+                self._take_usage(relay)
+                sweep.discard(relay)
+                relay.close()
+        except Failure as failure:
+            return self._refused(failure.as_refusal())
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args == (DRAIN_NOTE,) and self.client.started:
+                self._break_off(DRAINED, "shed")
+            else:
+                raise
+        finally:
+            self._over = True
+            sweep.discard(self)
+        return self.client
+
+    def _start(self, headers: Headers, now: float) -> None:
+        self._call.status = 200
+        self.client.start([*headers, *self._headers(self._call)], now)
+
+    def _refused(self, refusal: Refusal) -> web.StreamResponse | Refusal:
+        if not self.client.started:
+            return refusal
+        self._break_off(refusal, refusal.kind.outcome)
+        return self.client
+
+    def _end(self, failure: Failure | None, *, in_band: bool) -> None:
+        if failure is None:
+            self.client.end()
+            self._call.outcome = "ok"
+        elif in_band or failure.kind is UPSTREAM_TIMEOUT:
+            self._break_off(failure.as_refusal(), failure.kind.outcome)
+        else:
+            self._break_off(failure.as_refusal(), "truncated")
+
+    def _break_off(self, why: Refusal, outcome: str) -> None:
+        """Say so in the stream: no `[DONE]`, no closing chunk, so that every kind of client notices."""
+        event = openai.render_error(why.message, why.kind.type, why.param, why.kind.code or None)
+        self.client.send(b"data: " + event + b"\n\n", self._clock())
+        self._call.outcome = outcome
+
+    def _take_usage(self, relay: StreamRelay) -> None:
+        if relay.reader.usage is not None:
+            self._call.tokens = openai.tokens(relay.reader.usage)

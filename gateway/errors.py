@@ -1,0 +1,112 @@
+"""What can go wrong, decided once: one table from a kind of error to everything that follows from it.
+
+A refusal is a normal answer of the gateway and is *returned*; a failure is an accident on the way and is
+*raised*. Both carry a `Kind`, a row of the table below, so status, OpenAI type and code, the metric's outcome
+and the advice to the client's SDK can never disagree.
+
+    Refusal (value)     bad input, wrong key, unknown model, full, draining
+    Failure (raised)    the upstream could not be reached, refused, lied, stalled or died
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row: how an error looks to the client (`status`, `type`, `code`) and to metrics (`outcome`).
+
+    `final` says that no retry by the client can help; it becomes `x-should-retry: false`.
+    """
+
+    status: int
+    type: str
+    code: str
+    outcome: str
+    final: bool = False
+
+
+_INVALID: Final = "invalid_request_error"
+
+INVALID_JSON = Kind(400, _INVALID, "invalid_json", "client_error", final=True)
+INVALID_VALUE = Kind(400, _INVALID, "invalid_value", "client_error", final=True)
+INVALID_API_KEY = Kind(401, _INVALID, "invalid_api_key", "client_error", final=True)
+MODEL_NOT_ALLOWED = Kind(403, "permission_error", "model_not_allowed", "client_error", final=True)
+MODEL_NOT_FOUND = Kind(404, _INVALID, "model_not_found", "client_error", final=True)
+UNKNOWN_URL = Kind(404, _INVALID, "unknown_url", "client_error", final=True)
+METHOD_NOT_ALLOWED = Kind(405, _INVALID, "method_not_allowed", "client_error", final=True)
+BODY_TIMEOUT = Kind(408, _INVALID, "body_timeout", "client_error")
+BODY_TOO_LARGE = Kind(413, _INVALID, "body_too_large", "client_error", final=True)
+UNSUPPORTED_MEDIA_TYPE = Kind(415, _INVALID, "unsupported_media_type", "client_error", final=True)
+UPSTREAM_RATE_LIMITED = Kind(429, "requests", "upstream_rate_limited", "upstream_error")
+INTERNAL_ERROR = Kind(500, "server_error", "internal_error", "internal_error", final=True)
+UPSTREAM_ERROR = Kind(502, "upstream_error", "upstream_error", "upstream_error", final=True)
+UPSTREAM_INVALID_RESPONSE = Kind(
+    502, "upstream_error", "upstream_invalid_response", "upstream_error", final=True
+)
+UPSTREAM_AUTH_FAILED = Kind(502, "upstream_error", "upstream_auth_failed", "upstream_error", final=True)
+DRAINING = Kind(503, "overloaded_error", "draining", "shed")
+UPSTREAM_UNAVAILABLE = Kind(503, "overloaded_error", "upstream_unavailable", "upstream_error")
+UPSTREAM_TIMEOUT = Kind(504, "upstream_error", "upstream_timeout", "upstream_timeout", final=True)
+
+PASSED_THROUGH: Final = frozenset({400, 404, 413, 422})
+"""Statuses of an upstream that are the client's own fault and reach it with the upstream's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer of the gateway itself. `retry_after` is in seconds, `headers` are added as they are."""
+
+    kind: Kind
+    message: str
+    param: str | None = None
+    retry_after: float | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Failure(Exception):
+    """An attempt at an upstream came to nothing.
+
+    `retry_after` (seconds) and `should_retry` are the upstream's own advice.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        should_retry: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+        self.should_retry = should_retry
+
+    def as_refusal(self) -> Refusal:
+        """The answer to give while no byte has gone to the client."""
+        headers: tuple[tuple[str, str], ...] = ()
+        if self.should_retry is not None:
+            headers = (("x-should-retry", "true" if self.should_retry else "false"),)
+        return Refusal(self.kind, self.message, self.param, self.retry_after, headers)
+
+
+def upstream_status(status: int) -> Kind:
+    """The row for an upstream's own HTTP status (also for the numeric `code` of an error inside a 200)."""
+    if status in PASSED_THROUGH:
+        return replace(_PASSED, status=status)
+    if status in (401, 403):
+        return UPSTREAM_AUTH_FAILED
+    if status == 429:
+        return UPSTREAM_RATE_LIMITED
+    if status in (408, 504):
+        return UPSTREAM_TIMEOUT
+    if status in (503, 529):
+        return UPSTREAM_UNAVAILABLE
+    return UPSTREAM_ERROR
+
+
+_PASSED: Final = Kind(400, _INVALID, "", "client_error", final=True)

@@ -1,0 +1,1 @@
+"""Layers own the awaiting for one policy each. Never aiohttp."""

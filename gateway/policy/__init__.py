@@ -1,0 +1,1 @@
+"""Decisions. Nothing here does I/O, reads a clock or awaits."""

@@ -1,0 +1,69 @@
+"""Who is calling: a key is looked up by its SHA-256, so keys are neither kept nor compared as text.
+
+A look-up by digest takes the same time whichever prefix of a wrong key is right, because the digest of a
+guess says nothing about the digest of a key; the final comparison is constant-time all the same. A missing
+key, a wrong key and a malformed header get one and the same answer.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from gateway.call import Call, Caller, Credentials
+from gateway.errors import INVALID_API_KEY, Refusal
+
+LONGEST_KEY = 512
+
+UNAUTHENTICATED = Refusal(
+    INVALID_API_KEY,
+    "Missing or incorrect API key. Send one of this gateway's keys as `Authorization: Bearer KEY`.",
+    headers=(("www-authenticate", "Bearer"),),
+)
+CONTRADICTION = Refusal(
+    INVALID_API_KEY,
+    "The request carries two different API keys. Send one, as `Authorization: Bearer KEY`.",
+    headers=(("www-authenticate", "Bearer"),),
+)
+
+ANYBODY = Caller("anonymous", None)
+
+
+class Authenticate:
+    """Gate: names the caller. Without any configured key everybody may call."""
+
+    def __init__(self, callers: Mapping[bytes, Caller]) -> None:
+        """`callers` maps the SHA-256 digest of each key to its owner."""
+        self._by_digest = {digest: (digest, caller) for digest, caller in callers.items()}
+
+    def admit(self, call: Call, now: float) -> Refusal | None:
+        """Set `call.caller`, or refuse."""
+        if not self._by_digest:
+            call.caller = ANYBODY
+            return None
+        presented = _presented(call.credentials)
+        if len(presented) > 1:
+            return CONTRADICTION
+        if not presented:
+            return UNAUTHENTICATED
+        key = presented.pop()
+        if len(key) > LONGEST_KEY:
+            return UNAUTHENTICATED
+        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+        known, caller = self._by_digest.get(digest, (b"", ANYBODY))
+        if not hmac.compare_digest(digest, known):
+            return UNAUTHENTICATED
+        call.caller = caller
+        return None
+
+    def settle(self, call: Call, now: float) -> None:
+        """Nothing is held."""
+
+
+def _presented(given: Credentials) -> set[str]:
+    keys = {key for key in (given.x_api_key, given.api_key) if key}
+    scheme, _, token = (given.authorization or "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        keys.add(token.strip())
+    elif scheme:
+        keys.add("")  # another scheme: not a key of ours, and not the same as no header
+    return keys

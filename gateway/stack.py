@@ -1,0 +1,60 @@
+"""THE pipeline: what a request meets, from top to bottom, each entry with the reason for its place."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.call import Call, Caller, Gate, Handler, Layer, Route
+from gateway.clock import Clock
+from gateway.layers.admission import admission
+from gateway.layers.observe import Observe
+from gateway.metrics import Metrics
+from gateway.policy.authenticate import Authenticate
+from gateway.policy.model_access import ModelAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """What the pipeline is built from. `forward` is the terminal handler: this file knows no socket."""
+
+    metrics: Metrics
+    access_log: Callable[[Call, float], None]
+    callers: Mapping[bytes, Caller]
+    routes: Mapping[str, Route]
+    forward: Handler
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The built pipeline. `door` sees a request's head, `handle` the whole call; `entries` name it all."""
+
+    door: tuple[Gate, ...]
+    handle: Handler
+    entries: tuple[str, ...]
+
+
+def build(d: Deps) -> Stack:
+    """Compose once, at start-up; a request only calls."""
+    # Before a byte of the body is read: a refusal here costs the client's upload nothing but its head.
+    door: tuple[Gate, ...] = (
+        # First, so that it is held, and records, even when a later gate refuses.
+        Observe(d.metrics, d.access_log),
+        # Before the body: nobody without a key makes the gateway hold megabytes.
+        Authenticate(d.callers),
+    )
+    # With the body.
+    gates: tuple[Gate, ...] = (
+        # After the key, so that nobody learns from outside which models exist.
+        ModelAccess(d.routes),
+    )
+    handle = compose((admission(gates, d.clock),), terminal=d.forward)
+    names = [type(gate).__name__ for gate in (*door, *gates)] + [type(d.forward).__name__]
+    return Stack(door, handle, tuple(names))
+
+
+def compose(layers: tuple[Layer, ...], terminal: Handler) -> Handler:
+    """The first layer is outermost, as it stands on the page."""
+    handler = terminal
+    for layer in reversed(layers):
+        handler = layer(handler)
+    return handler

@@ -1,0 +1,181 @@
+"""OpenAI's wire: typed peeks into bodies that are otherwise left alone, and the shape of errors.
+
+A peek decodes the few fields that the gateway needs and skips (but checks) the rest of the JSON.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from gateway.call import Tokens
+from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
+
+_BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+
+
+class Peek(Struct):
+    """What the gateway reads of a request."""
+
+    model: str
+    stream: bool
+
+
+class _Request(Struct):
+    model: Any = None
+    stream: Any = None
+
+
+class PromptDetails(Struct):
+    """The part of the prompt that came from the provider's prefix cache."""
+
+    cached_tokens: int | None = None
+
+
+class OutputDetails(Struct):
+    """The part of the output that was reasoning."""
+
+    reasoning_tokens: int | None = None
+
+
+class Usage(Struct):
+    """Tokens as the upstream counted them; details are subsets of the two totals."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: OutputDetails | None = None
+
+
+class Choice(Struct):
+    """A choice of an answer or of a chunk, as far as the gateway looks."""
+
+    finish_reason: Any = None
+
+
+class Answer(Struct):
+    """A whole answer or one chunk of a stream."""
+
+    model: Any = None
+    object: Any = None
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: msgspec.Raw | None = None
+
+
+class _LooseAnswer(Struct):
+    """As `Answer`, where choices or usage have another shape: only what decides right and wrong."""
+
+    model: Any = None
+    object: Any = None
+    error: msgspec.Raw | None = None
+
+
+class UpstreamError(Struct):
+    """An upstream's own error in whichever dialect, reduced to OpenAI's four fields."""
+
+    message: str
+    type: str | None = None
+    param: str | None = None
+    code: str | None = None
+    status: int | None = None
+
+
+_request_decoder = msgspec.json.Decoder(_Request)
+_answer_decoder = msgspec.json.Decoder(Answer)
+_loose_decoder = msgspec.json.Decoder(_LooseAnswer)
+
+
+def peek_request(body: bytes) -> Peek | Refusal:
+    """Read `model` and `stream` of a request body; whatever else is in it is the upstream's business."""
+    if body.startswith(_BOMS):
+        return Refusal(
+            INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8."
+        )
+    try:
+        seen = _request_decoder.decode(body)
+    except msgspec.ValidationError:
+        return Refusal(INVALID_JSON, "The body must be a JSON object.")
+    except RecursionError:
+        return Refusal(INVALID_JSON, "The body is nested too deeply.")
+    except msgspec.DecodeError as error:
+        return Refusal(INVALID_JSON, f"The body is not valid JSON: {error}.")
+    if not isinstance(seen.model, str) or not seen.model:
+        return Refusal(INVALID_VALUE, "`model` must be given, as a non-empty string.", "model")
+    if not isinstance(seen.stream, bool | None):
+        return Refusal(INVALID_VALUE, "`stream` must be true or false.", "stream")
+    return Peek(seen.model, bool(seen.stream))
+
+
+def peek_answer(body: bytes) -> Answer | None:
+    """Read an upstream's JSON; None when it is no JSON object."""
+    try:
+        return _answer_decoder.decode(body)
+    except msgspec.ValidationError:
+        pass  # valid JSON, but choices or usage are of an unknown shape: look at less of it
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    try:
+        loose = _loose_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return Answer(model=loose.model, object=loose.object, error=loose.error)
+
+
+def is_error(answer: Answer) -> bool:
+    """Whether this JSON is an error, in OpenAI's shape or in the flat one (`"object": "error"`)."""
+    return answer.object == "error" or (answer.error is not None and bytes(answer.error) != b"null")
+
+
+def read_error(body: bytes) -> UpstreamError | None:
+    """Find message, type, param and code in an error body; None when there is nothing readable in it.
+
+    Knows OpenAI's `{"error": {...}}`, `{"error": "text"}`, vLLM's flat `{"object": "error", "message": ...}`
+    and FastAPI's `{"detail": ...}`.
+    """
+    try:
+        body_value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    if not isinstance(body_value, dict):
+        return None
+    inner = body_value.get("error", body_value)
+    if isinstance(inner, str):
+        return UpstreamError(inner)
+    if not isinstance(inner, dict):
+        return None
+    message = inner.get("message", inner.get("detail"))
+    if message is None:
+        return None
+    if not isinstance(message, str):
+        message = msgspec.json.encode(message).decode()
+    code = inner.get("code")
+    return UpstreamError(
+        message,
+        _text(inner.get("type")),
+        _text(inner.get("param")),
+        _text(code),
+        code if isinstance(code, int) and 400 <= code <= 599 else None,
+    )
+
+
+def tokens(usage: Usage) -> Tokens:
+    """The counts of a usage block; what is missing counts as 0."""
+    prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Tokens(
+        usage.prompt_tokens or 0,
+        usage.completion_tokens or 0,
+        (prompt.cached_tokens if prompt else None) or 0,
+        (output.reasoning_tokens if output else None) or 0,
+    )
+
+
+def render_error(message: str, kind: str, param: str | None, code: str | None) -> bytes:
+    """The body of every error: all four keys, `code` a string or null."""
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def _text(value: object) -> str | None:
+    if value is None or value == "" or value == "None":
+        return None
+    return str(value)

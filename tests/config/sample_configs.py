@@ -1,0 +1,53 @@
+"""The smallest config that runs, and one that sets every field."""
+
+MINIMAL = """\
+upstreams:
+  local: {base_url: "http://127.0.0.1:8000/v1"}
+models:
+  small: {candidates: [{upstream: local}]}
+"""
+
+FULL = """\
+server:
+  {host: "::1", port: 0, workers: 2, max_body: 1MiB, body_timeout: 5, keepalive_timeout: 1m, max_queue: 0,
+   heartbeat: off, cors_origins: ["*", "https://app.example.com"], timezone: UTC,
+   drain: {delay: 1s, timeout: 0}}
+admin: {host: localhost, port: 0}
+redis: {url: "redis://127.0.0.1/1", timeout: 10ms, prefix: p, on_failure: closed}
+keys:
+  - name: a
+    key_sha256: 2C26B46B68FFC68FF99B453C1D30413413422D706483BFA0F98A5E886266E7AE
+    models: [s*]
+    priority: batch
+    limits: {rpm: 1, tpm: 2, concurrency: 3, usd_per_day: 1.5}
+upstreams:
+  up:
+    base_url: "https://h.example/v1"
+    kind: vllm
+    api_key: k
+    headers: {x-a: b}
+    forward_headers: [x-b]
+    max_concurrency: 1
+    max_inputs: 2
+    rate: {rpm: 3, tpm: 4}
+    timeouts: {connect: 1s, first_byte: 2s, idle: 3s, total: 4s}
+    breaker: {failures: 1, open: 1s, max_open: 2s}
+models:
+  s:
+    candidates:
+      - {upstream: up, model: m, price: {input: 0.28, output: 0.42, cached_input: 0.028},
+         context_window: 4096, max_output: 512, capabilities: [vision, tools], weight: 3}
+    route: weighted
+    fallbacks: [t]
+    on_overflow: middle_out
+    batching: {max_size: 8}
+    cache: {enabled: true}
+  t: {candidates: [{upstream: up}]}
+retry: {attempts: 1, budget: 0, base: 0, max: 1s}
+batching:
+  {policy: off, max_size: 4, max_tokens: 5, max_wait: 0, max_inflight: 1, merge_max_output: 0,
+   merge_chat: off}
+cache: {enabled: on, ttl: 1m, max_bytes: 1MiB, store: redis}
+usage: {store: off, path: /var/lib/u.db}
+log: {level: debug, format: json}
+"""

@@ -1,0 +1,108 @@
+"""`sluice check`: exit status, what goes where, and that it never ends in a traceback."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+from sample_configs import FULL, MINIMAL
+
+from gateway import check
+from gateway.cli import main
+from gateway.config.show import effective
+from gateway.config.unbuilt import _ROWS, unbuilt
+
+
+@pytest.fixture
+def checked(tmp_path):
+    def run(text, *, show=False, environ=None):
+        path = tmp_path / "sluice.yaml"
+        path.write_text(text, encoding="utf-8")
+        out, err = io.StringIO(), io.StringIO()
+        status = check.run(path, show, False, out=out, err=err, environ=environ or {})
+        return status, out.getvalue(), err.getvalue()
+
+    return run
+
+
+def test_a_good_config_is_counted(checked):
+    assert checked(MINIMAL) == (0, "ok: 1 upstream, 1 model, 0 keys\n", "")
+
+
+def test_every_problem_is_one_line_on_stderr(checked):
+    status, out, err = checked(MINIMAL.replace("local}]", "x}]") + "server: {prot: 1, port: x}\nzzz: 1\n")
+    assert (status, out) == (2, "")
+    assert sorted(line.split(": ")[0] for line in err.splitlines()) == [
+        "models.small.candidates[0].upstream",
+        "server.port",
+        "server.prot",
+        "zzz",
+    ]
+
+
+def test_warnings_do_not_fail(checked):
+    status, out, err = checked(MINIMAL + "keys: [{name: a, key: abcdefgh, models: [none]}]\n")
+    assert status == 0
+    assert out == "ok: 1 upstream, 1 model, 1 key\n"
+    assert err == 'warning: keys[0].models[0]: "none" matches no model\n'
+
+
+def test_show_prints_yaml_alone_on_stdout(checked, good):
+    status, out, err = checked(MINIMAL, show=True)
+    assert status == 0
+    assert yaml.safe_load(out) == effective(good(MINIMAL).config)
+    assert err == "ok: 1 upstream, 1 model, 0 keys\n"
+
+
+def test_the_command_line_reaches_it(tmp_path, capsys):
+    path = tmp_path / "other.yaml"
+    assert main(["check", "--config", str(path)]) == 2
+    assert capsys.readouterr().err == f"{path}: no such file; name one with --config or SLUICE_CONFIG\n"
+
+
+def test_no_traceback_where_the_terminal_knows_only_ascii(tmp_path):
+    path = tmp_path / "sluice.yaml"
+    path.write_text(
+        MINIMAL.replace("small", "größe") + 'server: {zeitü: 1}\n"\\ud83d": 1\n', encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "gateway", "check", "--show", "--config", str(path)]
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, env=environ, timeout=60, check=False)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+    path.write_text(MINIMAL.replace("small", "größe"), encoding="utf-8")
+    done = subprocess.run(command, capture_output=True, env=environ, timeout=60, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert list(yaml.safe_load(done.stdout)["models"]) == ["größe"]
+
+
+def test_unbuilt_features_are_named_only_where_they_are_asked_for(good):
+    assert unbuilt(good(MINIMAL)) == []
+    quiet = "redis: null\nbatching: {policy: off}\ncache: {enabled: false}\nusage: {store: off}\n"
+    assert unbuilt(good(MINIMAL + quiet)) == []
+
+
+def test_every_unbuilt_feature_is_named_where_it_is_asked_for(good, monkeypatch):
+    # The machine need not have a time zone database.
+    monkeypatch.setattr("gateway.config.scalars.zoneinfo.ZoneInfo", str)
+    asked = {
+        "max_queue: 0": "max_queue: 5",
+        "attempts: 1": "attempts: 2",
+        "policy: off": "policy: eager",
+        "store: off": "store: sqlite",
+        "timezone: UTC": "timezone: Etc/GMT-1",
+        "t: {candidates: [{upstream: up}]}": "t: {candidates: [{upstream: up}, {upstream: up}]}",
+    }
+    text = FULL
+    for quiet, loud in asked.items():
+        assert quiet in text
+        text = text.replace(quiet, loud)
+    named = {line.split(" (")[0] for line in unbuilt(good(text))}
+    assert named == {row.field for row in _ROWS}
+
+
+def test_nothing_is_unbuilt_without_a_config(load_text):
+    assert unbuilt(load_text("server: {port: x}")) == []

@@ -1,0 +1,41 @@
+"""Fixtures that start an upstream and the gateway, and end both."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles.gateway import InProcessGateway
+from doubles.settings import settings
+from doubles.upstream import FaultUpstream
+
+StartGateway = Callable[[Mapping[str, Any]], Awaitable[InProcessGateway]]
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[FaultUpstream]:
+    """A fault upstream on the test's loop."""
+    async with FaultUpstream() as one:
+        yield one
+
+
+@pytest.fixture
+async def start_gateway(tmp_path: Path) -> AsyncIterator[StartGateway]:
+    """Starts gateways on the test's loop from configs; they stop at its end."""
+    running: list[InProcessGateway] = []
+
+    async def start(config: Mapping[str, Any]) -> InProcessGateway:
+        folder = tmp_path / f"gateway-{len(running)}"
+        folder.mkdir()
+        running.append(await InProcessGateway(config, folder).start())
+        return running[-1]
+
+    yield start
+    for gateway in running:
+        await gateway.stop()
+
+
+@pytest.fixture
+async def gateway(upstream: FaultUpstream, start_gateway: StartGateway) -> InProcessGateway:
+    """A gateway without keys in front of `upstream`."""
+    return await start_gateway(settings(upstream.url))
