@@ -19,6 +19,7 @@ from gateway.clock import monotonic, unix_now
 from gateway.config import model as cfg
 from gateway.config.show import effective
 from gateway.edge.admin import application
+from gateway.edge.aiohttp_transport import AiohttpTransport
 from gateway.edge.body import BodyReader
 from gateway.edge.cors import Cors
 from gateway.edge.forward import Forward
@@ -29,6 +30,7 @@ from gateway.edge.serve import Serve
 from gateway.edge.server import Listener, assert_c_parser
 from gateway.edge.streaming import DRAIN_NOTE
 from gateway.edge.sweep import Sweep, interval_for
+from gateway.edge.transport import Transport
 from gateway.edge.upstream import Upstream, fixed_headers, secrets_of
 from gateway.metrics import Metrics
 from gateway.stack import Deps, Stack, build
@@ -162,9 +164,14 @@ def _upstream(config: cfg.Upstream, sweep: Sweep) -> Upstream:
     key = config.api_key.reveal() if config.api_key is not None else None
     extra = {name: value.reveal() for name, value in config.headers.items()}
     fixed = fixed_headers(key, extra, f"sluice/{__version__}")
+    transport: Transport
+    if config.transport == "lean":
+        transport = LeanTransport(config.name, config.base_url, fixed, sweep, monotonic)
+    else:
+        transport = AiohttpTransport(config.name, config.base_url, fixed)
     return Upstream(
         config.name,
-        LeanTransport(config.name, config.base_url, fixed, sweep, monotonic),
+        transport,
         masker=Masker(secrets_of(config.base_url, key, extra)),
         forward_headers=config.forward_headers,
         connect_s=config.timeouts.connect,

@@ -39,6 +39,7 @@ from gateway.config.scalars import (
 )
 
 Kind = Literal["openai", "vllm", "sglang", "llamacpp"]
+Transport = Literal["lean", "aiohttp"]
 Priority = Literal["interactive", "batch"]
 Capability = Literal["tools", "vision", "json_schema", "audio"]
 Route = Literal["priority", "cheapest", "weighted", "least_loaded", "complexity"]
@@ -155,6 +156,7 @@ class Upstream(Section, frozen=True, kw_only=True):
     rate: Rate = Rate()
     timeouts: Timeouts = Timeouts()
     breaker: BreakerCfg = BreakerCfg()
+    transport: Transport = "lean"
 
 
 class Price(Section, frozen=True, kw_only=True):

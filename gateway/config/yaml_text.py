@@ -124,6 +124,7 @@ _CLEARER: Final = {
     "duplicate tag handle": "a tag directive stands twice",
     "but found another document": "a second document begins here; a config is one document",
     "found character '\\t'": "a tab; indent with spaces",
+    "expected ',' or '}', but got '{'": 'a "{" here; inside braces, ${NAME} needs quotes: "${NAME}"',
     "mapping values are not allowed here": 'a ":" here: wrong indentation, or a value that needs quotes?',
 }
 

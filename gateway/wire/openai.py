@@ -89,9 +89,7 @@ _loose_decoder = msgspec.json.Decoder(_LooseAnswer)
 def peek_request(body: bytes) -> Peek | Refusal:
     """Read `model` and `stream` of a request body; whatever else is in it is the upstream's business."""
     if body.startswith(_BOMS):
-        return Refusal(
-            INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8."
-        )
+        return Refusal(INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8.")
     try:
         seen = _request_decoder.decode(body)
     except msgspec.ValidationError:

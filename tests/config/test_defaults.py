@@ -47,6 +47,7 @@ DEFAULTS = {
             "rate": {"rpm": None, "tpm": None},
             "timeouts": {"connect": "2s", "first_byte": None, "idle": "60s", "total": "600s"},
             "breaker": {"failures": 5, "open": "5s", "max_open": "60s"},
+            "transport": "lean",
         }
     },
     "models": {

@@ -57,6 +57,7 @@ MARKS = [
         (b"a" * (1024 * 1024 + 1), "larger than 1048576 bytes"),
         (b"a: b: c", "line 1, column 5: "),
         (b"upstreams:\n\tlocal: x", "line 2, column 1: a tab; indent with spaces"),
+        (b"a: {b: ${C}}", 'inside braces, ${NAME} needs quotes: "${NAME}"'),
         (b"a: [1", "line 1, column 6: "),
         (b"a: *nowhere", "line 1, column 4: text that begins with * is an alias without its anchor"),
         (b"a: !x!y z", "line 1, column 4: text that begins with ! is a tag"),
