@@ -27,7 +27,7 @@ from gateway.edge.lean_transport import LeanTransport
 from gateway.edge.models import ModelList
 from gateway.edge.reachability import Reachability
 from gateway.edge.serve import Serve
-from gateway.edge.server import Listener, assert_c_parser
+from gateway.edge.server import Connection, Listener, assert_c_parser
 from gateway.edge.streaming import DRAIN_NOTE
 from gateway.edge.sweep import Sweep, interval_for
 from gateway.edge.transport import Transport
@@ -100,6 +100,14 @@ class Gateway:
         else:
             await web.TCPSite(self._admin_runner, admin.host, admin.port).start()
             self.admin_port = self._admin_runner.addresses[0][1]
+
+    def accept(self) -> Connection:
+        """The protocol for one more client, for whoever brings a transport of its own."""
+        return self._listener()
+
+    def upstream_transport(self, upstream: str) -> Transport:
+        """The pool of connections to an upstream."""
+        return self._upstreams[upstream].transport
 
     # What the admin port asks (gateway.edge.admin.Inside).
 
