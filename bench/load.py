@@ -90,10 +90,12 @@ class Connection(asyncio.Protocol):
             load.tally.answers += 1
             load.tally.latencies.append((self.first if load.streams else perf_counter()) - self.asked)
         load.under_way -= 1
-        if load.again and self.parser.should_keep_alive():
-            self.ask()
-        else:
+        if not load.again or not self.parser.should_keep_alive():
             self.transport.close()
+        elif load.parked is not None:
+            load.parked.append(self)
+        else:
+            self.ask()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.waiting:
@@ -113,6 +115,9 @@ class Load:
         self.right = self.under_way = self.begun = 0
         self.errors: Counter[str] = Counter()
         self.open: set[Connection] = set()
+        self.parked: (
+            list[Connection] | None
+        ) = []  # until all connections stand: those that have had an answer
         self.tasks: set[asyncio.Task[None]] = set()
 
     def fault(self, status: int, size: int, tail: bytes) -> str:
@@ -142,6 +147,18 @@ class Load:
         if self.again:
             self.connect()
 
+    async def _all_begun(self) -> None:
+        await self._until(lambda: self.begun >= self.scenario.connections)
+
+    def _close_the_loop(self) -> None:
+        # Only now: a server takes about one new connection a turn of its loop, and under full load the last
+        # ones would stand in its backlog for seconds. So all connect before the first asks again.
+        parked, self.parked = self.parked or [], None
+        self.begun -= len(parked)
+        for connection in parked:
+            connection.fresh = True
+            connection.ask()
+
     async def _until(self, done: Callable[[], bool]) -> None:
         # Polled: an event would have to be kept up on the measured path.
         give_up = perf_counter() + self.scenario.longest
@@ -155,8 +172,9 @@ class Load:
         for i in range(self.scenario.connections):
             await asyncio.sleep(max(0.0, begin + i * step - perf_counter()))
             self.connect()
-        # Under a flat-out load the last ones are accepted late: wait for them, and for their first answers.
-        await self._until(lambda: self.begun >= self.scenario.connections)
+        await self._all_begun()
+        self._close_the_loop()
+        await self._all_begun()
         await asyncio.sleep(0.5)
         before, start = read(), perf_counter()
         self.tally = Tally()

@@ -58,6 +58,10 @@ class AiohttpTransport:
                 )
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failure(error) from error
+        # Two things that aiohttp's client lets pass.
+        if answer.status < 200 or answer.headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            answer.close()
+            raise self._failure(ValueError("neither a final answer nor a known framing"))
         return AiohttpExchange(self._name, answer)
 
     async def close(self) -> None:
@@ -114,6 +118,7 @@ class AiohttpExchange:
                 UPSTREAM_TIMEOUT, f"Upstream `{self._name}` did not finish its answer in time."
             ) from error
         except (aiohttp.ClientError, OSError) as error:
+            self.abort()
             raise self._died() from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -129,6 +134,7 @@ class AiohttpExchange:
                 if not self._go_on.is_set():
                     await self._go_on.wait()
         except (aiohttp.ClientError, OSError):
+            self._answer.close()
             sink.failed(self._died())
         else:
             sink.ended()
