@@ -32,7 +32,7 @@ from gateway.edge.streaming import DRAIN_NOTE
 from gateway.edge.sweep import Sweep, interval_for
 from gateway.edge.transport import Transport
 from gateway.edge.upstream import Upstream, fixed_headers, secrets_of
-from gateway.metrics import Metrics
+from gateway.metrics import InFlight, Metrics
 from gateway.stack import Deps, Stack, build
 from gateway.wire.mask import Masker
 
@@ -65,6 +65,7 @@ class Gateway:
         self._forward = Forward(
             self._upstreams, config.server.max_body, self.metrics, self._sweep, self._reachability, monotonic
         )
+        self.metrics.registry.register(InFlight(self._forward.in_flight))
         self._stack = self._build_stack(self._forward)
         self._serve = Serve(
             self._stack,
@@ -83,7 +84,7 @@ class Gateway:
         names = list(config.models)
         callers = {key.digest(): Caller(key.name, _usable(key.models, names)) for key in config.keys}
         routes = {name: _route(model) for name, model in config.models.items()}
-        return build(Deps(self.metrics, log.access, callers, routes, forward, monotonic))
+        return build(Deps(self.metrics, log.access, callers, routes, forward))
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
@@ -111,7 +112,7 @@ class Gateway:
 
     # What the admin port asks (gateway.edge.admin.Inside).
 
-    def registry(self) -> CollectorRegistry:
+    async def registry(self) -> CollectorRegistry:
         """The series of this process."""
         return self.metrics.registry
 
@@ -133,10 +134,11 @@ class Gateway:
 
     async def _show_upstreams(self) -> object:
         states = {True: "up", False: "down", None: "unknown"}
+        in_flight = self._forward.in_flight()
         return {
             name: {
                 "state": states[self._reachability.of(name)],
-                "in_flight": self._forward.in_flight(name),
+                "in_flight": in_flight[name],
             }
             for name in self._upstreams
         }

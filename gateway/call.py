@@ -138,10 +138,14 @@ class Gate(Protocol):
     """A decision that needs no waiting: no I/O, no clock, no await."""
 
     def admit(self, call: Call, now: float) -> Refusal | None:
-        """Let the call pass (None) and hold what it takes, or refuse it and hold nothing."""
+        """Let the call pass (None), or refuse it. What the call takes is put into its lease, by the gate."""
+
+
+class Holder(Protocol):
+    """Something that a call holds until it is over."""
 
     def settle(self, call: Call, now: float) -> None:
-        """The call is over: give back what it held, charge what it used."""
+        """The call is over: take back what it held, charge what it used."""
 
 
 class Lease:
@@ -150,14 +154,14 @@ class Lease:
     __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._held: list[Gate] = []
+        self._held: list[Holder] = []
 
-    def hold(self, gate: Gate) -> None:
-        """Remember a gate that admitted the call."""
-        self._held.append(gate)
+    def hold(self, holder: Holder) -> None:
+        """To be settled when the call is over."""
+        self._held.append(holder)
 
     def settle(self, call: Call, now: float) -> None:
-        """Let every gate take back its own; a second settling finds nothing to do."""
+        """Let every holder take back its own; a second settling finds nothing to do."""
         while self._held:
             self._held.pop().settle(call, now)
 

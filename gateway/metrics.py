@@ -4,10 +4,12 @@ Labels come from closed sets: names of the config and of the tables in `errors.p
 counts as `other`. Children are looked up once and kept.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from gateway import __version__
 
@@ -75,13 +77,6 @@ class Metrics:
             ["upstream", "verdict"],
             registry=to,
         )
-        self.inflight = Gauge(
-            "sluice_inflight",
-            "Calls under way to an upstream, until their last byte.",
-            ["upstream"],
-            registry=to,
-            multiprocess_mode="livesum",
-        )
         Gauge(
             "sluice_build_info",
             "Always 1; the label tells the version.",
@@ -89,3 +84,20 @@ class Metrics:
             registry=to,
             multiprocess_mode="max",
         ).labels(__version__).set(1)
+
+
+class InFlight(Collector):
+    """`sluice_inflight{upstream}`: read when it is asked for, so that no call pays for it."""
+
+    def __init__(self, read: Callable[[], Mapping[str, int]]) -> None:
+        """`read` gives the calls under way to each upstream, until their last byte."""
+        self._read = read
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """prometheus-client: the samples."""
+        family = GaugeMetricFamily(
+            "sluice_inflight", "Calls under way to an upstream, until their last byte.", labels=["upstream"]
+        )
+        for upstream, count in self._read().items():
+            family.add_metric([upstream], count)
+        yield family

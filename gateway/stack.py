@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.call import Call, Caller, Gate, Handler, Layer, Route
-from gateway.clock import Clock
 from gateway.layers.admission import admission
 from gateway.layers.observe import Observe
 from gateway.metrics import Metrics
@@ -21,7 +20,6 @@ class Deps:
     callers: Mapping[bytes, Caller]
     routes: Mapping[str, Route]
     forward: Handler
-    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def build(d: Deps) -> Stack:
         # After the key, so that nobody learns from outside which models exist.
         ModelAccess(d.routes),
     )
-    handle = compose((admission(gates, d.clock),), terminal=d.forward)
+    handle = compose((admission(gates),), terminal=d.forward)
     names = [type(gate).__name__ for gate in (*door, *gates)] + [type(d.forward).__name__]
     return Stack(door, handle, tuple(names))
 

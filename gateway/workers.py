@@ -28,6 +28,7 @@ from gateway.config.model import Config
 from gateway.config.show import effective
 from gateway.edge.admin import application
 from gateway.log import logger
+from gateway.metrics import InFlight
 from gateway.run import READY, Signals, cannot_listen, listening
 
 # prometheus-client leaves these two untyped.
@@ -144,9 +145,11 @@ class _Parent:
 
     # What the admin port asks (gateway.edge.admin.Inside).
 
-    def registry(self) -> CollectorRegistry:
-        """The counters of all workers, dead ones included, and the gauges of the living."""
+    async def registry(self) -> CollectorRegistry:
+        """The counters of all workers, dead ones included, and what the living have under way."""
         registry = CollectorRegistry()
+        upstreams = await self._upstreams()
+        registry.register(InFlight(lambda: {name: seen.in_flight for name, seen in upstreams.items()}))
         _Collector(registry, path=str(self._folder))
         return registry
 
@@ -173,15 +176,18 @@ class _Parent:
         return []
 
     async def _show_upstreams(self) -> object:
+        return await self._upstreams()
+
+    async def _upstreams(self) -> dict[str, "_Seen"]:
         """In-flight calls summed; an upstream is as well as the worker sees it that sees it best."""
-        merged: dict[str, dict[str, object]] = {}
+        merged = {name: _Seen("unknown", 0) for name in self._config.upstreams}
         for answer in await self._ask_all("/admin/upstreams"):
             seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
             for name, upstream in seen.items():
-                known = merged.setdefault(name, {"state": upstream.state, "in_flight": 0})
-                known["in_flight"] = int(str(known["in_flight"])) + upstream.in_flight
-                if upstream.state == "up":
-                    known["state"] = "up"
+                known = merged[name]
+                known.in_flight += upstream.in_flight
+                if known.state != "up":
+                    known.state = upstream.state
         return merged
 
     async def _ask_all(self, path: str) -> list[tuple[int, bytes] | None]:

@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 class Inside(Protocol):
     """Who knows the answers: one gateway, or the parent of several."""
 
-    def registry(self) -> CollectorRegistry:
+    async def registry(self) -> CollectorRegistry:
         """What `/metrics` exposes."""
 
     async def not_ready(self) -> str | None:
@@ -27,7 +27,7 @@ def application(inside: Inside) -> web.Application:
 
     async def metrics(request: web.Request) -> web.Response:
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        return web.Response(body=encoder(inside.registry()), headers={"Content-Type": content_type})
+        return web.Response(body=encoder(await inside.registry()), headers={"Content-Type": content_type})
 
     async def livez(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

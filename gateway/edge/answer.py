@@ -29,7 +29,8 @@ class Answer(web.StreamResponse):
     """A whole answer. aiohttp calls `prepare` and `write_eof`; nothing of its own rendering is used."""
 
     def __init__(self, status: int, headers: Headers, body: bytes, *, close: bool = False) -> None:
-        super().__init__(status=status)
+        # aiohttp's own initialiser builds headers and state that nobody would read.
+        self._answer_status = status
         self._fields = headers
         self._content = body
         self._close = close
@@ -52,8 +53,10 @@ class Answer(web.StreamResponse):
             self.force_close()
         else:
             self._keep_alive = True
-        size = [] if self.status == 204 else [("Content-Length", str(len(self._content)))]
-        head = _head(request, self.status, [*size, *self._fields], keep_alive=bool(self._keep_alive))
+        fields = self._fields
+        if self._answer_status != 204:
+            fields.append(("Content-Length", str(len(self._content))))
+        head = _head(request, self._answer_status, fields, keep_alive=bool(self._keep_alive))
         body = b"" if request.method == "HEAD" else self._content
         if len(body) < _LARGE:
             transport.write(head + body)
@@ -73,7 +76,6 @@ class ClientStream(web.StreamResponse):
     """
 
     def __init__(self, request: web.BaseRequest) -> None:
-        super().__init__(status=200)
         self._request = request
         self._chunked_body = request.version >= HttpVersion11
         self._keep_alive = False  # until the body has ended well
@@ -135,26 +137,26 @@ def _advice(refusal: Refusal) -> Headers:
 def _head(
     request: web.BaseRequest, status: int, headers: Iterable[tuple[str, str]], *, keep_alive: bool
 ) -> bytes:
-    major, minor = request.version
-    lines = [_status_line(major, minor, status), f"Date: {_date(clock.unix_now())}"]
-    lines += [f"{name}: {value}" for name, value in headers]
+    version = request.version
+    lines = [_status_line(version, status), _date(clock.unix_now())]
+    lines += [f"{name}: {value}\r\n" for name, value in headers]
     if not keep_alive:
-        lines.append("Connection: close")
-    elif request.version < HttpVersion11:
-        lines.append("Connection: keep-alive")
+        lines.append("Connection: close\r\n")
+    elif version < HttpVersion11:
+        lines.append("Connection: keep-alive\r\n")
     lines.append("\r\n")
-    return "\r\n".join(lines).encode("latin-1", "replace")
+    return "".join(lines).encode("latin-1", "replace")
 
 
 @lru_cache(maxsize=64)
-def _status_line(major: int, minor: int, status: int) -> str:
+def _status_line(version: tuple[int, int], status: int) -> str:
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = ""
-    return f"HTTP/{major}.{minor} {status} {phrase}"
+    return f"HTTP/{version[0]}.{version[1]} {status} {phrase}\r\n"
 
 
 @lru_cache(maxsize=2)
 def _date(unix: int) -> str:
-    return formatdate(unix, usegmt=True)
+    return f"Date: {formatdate(unix, usegmt=True)}\r\n"

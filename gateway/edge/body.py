@@ -23,7 +23,8 @@ class BodyReader:
             return refusal
         content = request.content
         if content.is_eof():  # small bodies come with their head
-            return content.read_nowait(-1) if request.body_exists else b""
+            body = content.read_nowait(-1) if request.body_exists else b""
+            return body if len(body) <= self._max_body else self._too_large()
         if request.headers.get("expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(_CONTINUE)
         try:
@@ -47,12 +48,12 @@ class BodyReader:
 
     def _refuse_by_headers(self, request: web.BaseRequest) -> Refusal | None:
         headers = request.headers
-        coding = headers.get("content-encoding", "identity")
-        if coding.lower() not in ("", "identity"):
+        if headers.get("content-encoding", "").lower() not in ("", "identity"):
             return Refusal(
                 UNSUPPORTED_MEDIA_TYPE, "Compressed bodies are not accepted; send no Content-Encoding."
             )
-        if not _is_json(headers.get("content-type", "")):
+        kind = headers.get("content-type", "")
+        if kind != "application/json" and not _is_json(kind):
             return Refusal(UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`.")
         length = request.content_length
         if length is not None and length > self._max_body:

@@ -38,9 +38,9 @@ class Forward:
         self._clock = clock
         self._holds = {name: _InFlight(name, metrics) for name in upstreams}
 
-    def in_flight(self, upstream: str) -> int:
-        """Calls under way to an upstream in this process."""
-        return self._holds[upstream].count
+    def in_flight(self) -> dict[str, int]:
+        """Calls under way to each upstream in this process."""
+        return {name: hold.count for name, hold in self._holds.items()}
 
     async def __call__(self, call: Call) -> Reply | Refusal:
         """Send the call to its first candidate."""
@@ -51,10 +51,8 @@ class Forward:
         upstream = self._upstreams[candidate.upstream]
         call.candidate = candidate
         call.attempts += 1
-        call.sent_at = now = self._clock()
-        hold = self._holds[upstream.name]
-        hold.admit(call, now)
-        call.lease.hold(hold)
+        call.sent_at = self._clock()
+        self._holds[upstream.name].take(call)
         exchange = await self._send(upstream, call, candidate)
         try:
             if not 200 <= exchange.status < 300:
@@ -86,8 +84,9 @@ class Forward:
         return upstream.failure(status, plain, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
-        raw = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
-        body = upstream.plain(exchange, raw, self._max_body)
+        body: bytes | None = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
+        if body is not None and "content-encoding" in exchange.headers:
+            body = upstream.plain(exchange, body, self._max_body)
         answer = openai.peek_answer(body) if body is not None else None
         if body is None or answer is None:
             raise _invalid(upstream, "answered with something that is not a JSON object")
@@ -125,25 +124,21 @@ class Forward:
 
 
 class _InFlight:
-    """Gate: counts the calls to one upstream until their last byte, and the attempt's verdict."""
+    """Holder: counts the calls to one upstream until their last byte, and each attempt's verdict."""
 
     def __init__(self, upstream: str, metrics: Metrics) -> None:
         self.count = 0
-        self._gauge = metrics.inflight.labels(upstream)
-        self._gauge.set(0)
         self._verdicts = {
             verdict: metrics.attempts.labels(upstream, verdict)
             for verdict in ("success", "ignore", "retryable", "fatal")
         }
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def take(self, call: Call) -> None:
         self.count += 1
-        self._gauge.inc()
-        return None
+        call.lease.hold(self)
 
     def settle(self, call: Call, now: float) -> None:
         self.count -= 1
-        self._gauge.dec()
         self._verdicts[_VERDICTS.get(call.outcome, "retryable")].inc()
 
 
@@ -155,10 +150,10 @@ def _headers(exchange: Exchange, call: Call, candidate: Candidate | None) -> lis
     told.append(("x-sluice-attempts", str(call.attempts)))
     given = exchange.headers
     for name in wire_headers.ANSWER_HEADERS:
-        if (value := wire_headers.clean(given.get(name, ""))) is not None and value:
+        if name in given and (value := wire_headers.clean(given[name])):
             told.append((name, value))
     for name in wire_headers.UPSTREAM_REQUEST_IDS:
-        if (value := wire_headers.clean(given.get(name, ""))) is not None and value:
+        if name in given and (value := wire_headers.clean(given[name])):
             told.append(("x-upstream-request-id", value))
             break
     return told

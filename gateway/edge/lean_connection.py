@@ -43,6 +43,7 @@ class LeanConnection(asyncio.Protocol):
         self.deadline = 0.0
         self.idle_since = 0.0
         self._pool = pool
+        self._loop = asyncio.get_running_loop()
         self._name = name
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -57,7 +58,7 @@ class LeanConnection(asyncio.Protocol):
 
     def ask(self, head: bytes, body: Pieces, length: int) -> LeanExchange:
         """Send a request; the exchange tells of its answer."""
-        exchange = self._exchange = LeanExchange(self, self._name)
+        exchange = self._exchange = LeanExchange(self, self._name, self._loop)
         transport = self._transport
         self._head_bytes = self._interim = 0
         self._framed = self._message_over = False

@@ -35,6 +35,7 @@ class LeanExchange:
         "_failure",
         "_limit",
         "_line",
+        "_loop",
         "_name",
         "_paused",
         "_pieces",
@@ -47,12 +48,13 @@ class LeanExchange:
         "status",
     )
 
-    def __init__(self, line: Line, name: str) -> None:
+    def __init__(self, line: Line, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.headers: MutableMapping[str, str] = {}
         self.begun = False
         self.over = False
         self._line = line
+        self._loop = loop
         self._name = name
         self._pieces: list[bytes] = []
         self._size = 0
@@ -159,7 +161,7 @@ class LeanExchange:
         return Failure(UPSTREAM_INVALID_RESPONSE, f"The answer of upstream `{self._name}` is too large.")
 
     async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:

@@ -40,8 +40,15 @@ class Match:
     model: str | None = None
 
 
+_EXACT: Final = {(method, path): Match(path) for path, methods in _METHODS.items() for method in methods}
+
+
 def match(method: str, target: str) -> Match | Refusal:
     """Find the endpoint of a request target (path and query; the query is ignored)."""
+    return _EXACT.get((method, target)) or _match(method, target)
+
+
+def _match(method: str, target: str) -> Match | Refusal:
     path = _SLASHES.sub("/", target.partition("?")[0]).rstrip("/") or "/"
     found = _find(path)
     if isinstance(found, Refusal):

@@ -44,6 +44,7 @@ class Serve:
         clock: Clock,
     ) -> None:
         self._stack = stack
+        self._observe = stack.door[0]
         self._models = models
         self._body = body
         self._cors = cors
@@ -96,7 +97,9 @@ class Serve:
             call.status, call.outcome = answer.kind.status, answer.kind.outcome
             answer = Answer.refusal(answer, self._headers(request, call), close=self.draining)
         await answer.prepare(request)
-        await self._flushed(request)
+        connection = cast(Connection, request.protocol)
+        if connection.writing_paused:
+            await self._flushed(connection)
         return answer
 
     async def _answer(
@@ -104,10 +107,10 @@ class Serve:
     ) -> web.StreamResponse | Refusal:
         door = self._stack.door
         if isinstance(found, Refusal):
-            call.lease.hold(door[0])
+            self._observe.admit(call, call.accepted_at)
             return found
         if self.closed:
-            call.lease.hold(door[0])
+            self._observe.admit(call, call.accepted_at)
             return DRAINED
         refusal = admit(door, call, call.accepted_at)
         if refusal is not None:
@@ -173,11 +176,8 @@ class Serve:
             own.append(("x-sluice-overhead-ms", f"{call.overhead_s(self._clock()) * 1000:.3f}"))
         return own
 
-    async def _flushed(self, request: web.BaseRequest) -> None:
+    async def _flushed(self, connection: Connection) -> None:
         """Hold the call until its bytes are on their way, but not for a client that takes none of them."""
-        connection = cast(Connection, request.protocol)
-        if not connection.writing_paused:
-            return
         try:
             async with asyncio.timeout(STUCK_READER_S):
                 await connection.flushed()

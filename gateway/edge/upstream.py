@@ -84,15 +84,11 @@ class Upstream:
     def _headers(self, call: Call) -> list[tuple[str, str]]:
         sent = [("x-request-id", call.request_id)]
         given = call.headers
-        stays: frozenset[str] | None = None
         for name in self._travelling:
-            value = given.get(name)
-            if value is None:
-                continue
-            if stays is None:
-                stays = wire_headers.named_by_connection(given.get("connection"))
-            if name not in stays and (value := wire_headers.clean(value) or "") != "":
-                sent.append((name, value))
+            if name in given and name not in wire_headers.named_by_connection(given.get("connection")):
+                value = wire_headers.clean(given[name])
+                if value:
+                    sent.append((name, value))
         return sent
 
 

@@ -25,6 +25,7 @@ class Observe:
 
     def admit(self, call: Call, now: float) -> Refusal | None:
         """Everybody may pass."""
+        call.lease.hold(self)
         return None
 
     def settle(self, call: Call, now: float) -> None:

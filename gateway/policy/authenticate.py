@@ -40,14 +40,9 @@ class Authenticate:
         if not self._by_digest:
             call.caller = ANYBODY
             return None
-        presented = _presented(call.credentials)
-        if len(presented) > 1:
-            return CONTRADICTION
-        if not presented:
-            return UNAUTHENTICATED
-        key = presented.pop()
-        if len(key) > LONGEST_KEY:
-            return UNAUTHENTICATED
+        key = _presented(call.credentials)
+        if isinstance(key, Refusal):
+            return key
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         known, caller = self._by_digest.get(digest, (b"", ANYBODY))
         if not hmac.compare_digest(digest, known):
@@ -55,15 +50,17 @@ class Authenticate:
         call.caller = caller
         return None
 
-    def settle(self, call: Call, now: float) -> None:
-        """Nothing is held."""
 
-
-def _presented(given: Credentials) -> set[str]:
-    keys = {key for key in (given.x_api_key, given.api_key) if key}
-    scheme, _, token = (given.authorization or "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        keys.add(token.strip())
-    elif scheme:
-        keys.add("")  # another scheme: not a key of ours, and not the same as no header
-    return keys
+def _presented(given: Credentials) -> str | Refusal:
+    """The one key of a request."""
+    bearer = None
+    if given.authorization:
+        scheme, _, token = given.authorization.partition(" ")
+        # Another scheme holds no key of ours, but it is not the same as no header.
+        bearer = token.strip() if scheme.lower() == "bearer" else ""
+    key = bearer
+    for other in (given.x_api_key, given.api_key):
+        if other and key is not None and other != key:
+            return CONTRADICTION
+        key = other or key
+    return key if key and len(key) <= LONGEST_KEY else UNAUTHENTICATED

@@ -24,6 +24,3 @@ class ModelAccess:
             return Refusal(MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`.", "model")
         call.route = route
         return None
-
-    def settle(self, call: Call, now: float) -> None:
-        """Nothing is held."""

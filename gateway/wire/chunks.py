@@ -59,12 +59,7 @@ class ChunkReader:
     def _pass(self, event: bytes) -> bytes:
         if self._done or self.error is not None:
             return b""
-        if (
-            event.startswith(b"data: {")
-            and event.endswith(b"}\n\n")
-            and event.count(b"\n") == 2
-            and b"\r" not in event
-        ):
+        if event[:7] == b"data: {" and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
             return self._chunk(event, event[6:-2])
         return self._unusual(event)
 
@@ -94,7 +89,8 @@ class ChunkReader:
             return b""
         self.begun = True
         if chunk.choices and not self.complete:
-            self.complete = any(choice.finish_reason is not None for choice in chunk.choices)
+            for choice in chunk.choices:
+                self.complete = self.complete or choice.finish_reason is not None
         if chunk.usage is not None:
             self.usage = chunk.usage
         if not isinstance(chunk.model, str) or chunk.model == self._public:
@@ -112,6 +108,7 @@ class ChunkReader:
         spans = splice.model_spans(data)
         spliced = event[:offset] + splice.replace(data, spans, self._name) + event[offset + len(data) :]
         if len(spans) == 1:
-            self._seen = event[: offset + spans[0].end]
-            self._swapped = event[: offset + spans[0].start] + self._name
+            start, end = spans[0]
+            self._seen = event[: offset + end]
+            self._swapped = event[: offset + start] + self._name
         return spliced

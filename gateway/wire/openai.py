@@ -21,24 +21,24 @@ class Peek(Struct):
     stream: bool
 
 
-class _Request(Struct):
+class _Request(Struct, gc=False):
     model: Any = None
     stream: Any = None
 
 
-class PromptDetails(Struct):
+class PromptDetails(Struct, gc=False):
     """The part of the prompt that came from the provider's prefix cache."""
 
     cached_tokens: int | None = None
 
 
-class OutputDetails(Struct):
+class OutputDetails(Struct, gc=False):
     """The part of the output that was reasoning."""
 
     reasoning_tokens: int | None = None
 
 
-class Usage(Struct):
+class Usage(Struct, gc=False):
     """Tokens as the upstream counted them; details are subsets of the two totals."""
 
     prompt_tokens: int | None = None
@@ -47,13 +47,13 @@ class Usage(Struct):
     completion_tokens_details: OutputDetails | None = None
 
 
-class Choice(Struct):
+class Choice(Struct, gc=False):
     """A choice of an answer or of a chunk, as far as the gateway looks."""
 
     finish_reason: Any = None
 
 
-class Answer(Struct):
+class Answer(Struct, gc=False):
     """A whole answer or one chunk of a stream."""
 
     model: Any = None
@@ -63,7 +63,7 @@ class Answer(Struct):
     error: msgspec.Raw | None = None
 
 
-class _LooseAnswer(Struct):
+class _LooseAnswer(Struct, gc=False):
     """As `Answer`, where choices or usage have another shape: only what decides right and wrong."""
 
     model: Any = None

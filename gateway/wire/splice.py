@@ -7,22 +7,17 @@ to be one valid JSON object and only positions are looked for here.
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
-_KEY = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*')
+_MEMBER = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")?', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _LONGEST_SPELLING = len(rb'"\u006d\u006f\u0064\u0065\u006c"')
 
-
-class Span(NamedTuple):
-    """Where a value stands: `text[start:end]`, quotes included. A value that is no string has no length."""
-
-    start: int
-    end: int
+Span = tuple[int, int]
+"""Where a value stands: `text[start:end]`, quotes included. A value that is no string has no length."""
 
 
 def model_spans(text: bytes) -> list[Span]:
@@ -32,19 +27,18 @@ def model_spans(text: bytes) -> list[Span]:
     spelled in one way only, and that spelling followed by a colon cannot occur inside a string. So a single
     hit in a text without `\\u00` escapes is the key. Anything else is scanned token by token.
     """
-    hits = _KEY.finditer(text)
-    first = next(hits, None)
-    if first is not None and next(hits, None) is None and b"\\u00" not in text:
-        return [_value_at(text, first.end())]
+    hit = _MEMBER.search(text)
+    if hit is not None and _MEMBER.search(text, hit.end()) is None and b"\\u00" not in text:
+        return [hit.span(1) if hit.start(1) >= 0 else (hit.end(), hit.end())]
     return _scan(text)
 
 
-def replace(text: bytes, spans: Sequence[tuple[int, int]], name: bytes) -> bytes:
+def replace(text: bytes, spans: Sequence[Span], name: bytes) -> bytes:
     """`text` with the value at each span replaced by `name` (a JSON string, quotes included)."""
     return b"".join(parts(text, spans, name))
 
 
-def parts(text: bytes, spans: Sequence[tuple[int, int]], name: bytes) -> list[bytes | memoryview]:
+def parts(text: bytes, spans: Sequence[Span], name: bytes) -> list[bytes | memoryview]:
     """As `replace`, but the pieces unjoined, so that a body of many megabytes is not copied."""
     view = memoryview(text)
     out: list[bytes | memoryview] = []
@@ -59,7 +53,7 @@ def parts(text: bytes, spans: Sequence[tuple[int, int]], name: bytes) -> list[by
 
 def _value_at(text: bytes, start: int) -> Span:
     string = _STRING.match(text, start)
-    return Span(start, string.end() if string else start)
+    return start, string.end() if string else start
 
 
 def _scan(text: bytes) -> list[Span]:

@@ -1,0 +1,28 @@
+"""The pages that users read, and the code blocks and tables in them."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").iterdir())
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The text of every code block in this language."""
+    return [body for name, body in _BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The cells, row by row, of the first table whose head is this one (`a | b | c`)."""
+    text = page.read_text(encoding="utf-8")
+    below = text.partition(f"| {heading} |\n")[2].splitlines()
+    assert below, f"{page.name} has no table {heading}"
+    rows = []
+    for line in below[1:]:
+        if not line.startswith("| "):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return rows
