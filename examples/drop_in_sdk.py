@@ -1,6 +1,6 @@
 """Existing OpenAI code, through the gateway: only base URL and key differ.
 
-    OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=any python examples/drop_in_sdk.py [MODEL]
+OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=any python examples/drop_in_sdk.py [MODEL]
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Several texts in one embeddings call.
 
-    OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=any python examples/embeddings.py [MODEL]
+OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=any python examples/embeddings.py [MODEL]
 """
 
 import sys

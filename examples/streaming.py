@@ -1,6 +1,6 @@
 """A stream, its usage, and what a stream that breaks looks like to the SDK.
 
-    OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=any python examples/streaming.py [MODEL]
+OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=any python examples/streaming.py [MODEL]
 """
 
 import sys

@@ -162,8 +162,12 @@ class Lease:
 
     def settle(self, call: Call, now: float) -> None:
         """Let every holder take back its own; a second settling finds nothing to do."""
-        while self._held:
-            self._held.pop().settle(call, now)
+        try:
+            while self._held:
+                self._held.pop().settle(call, now)
+        finally:
+            if self._held:  # one has failed: the others take back theirs all the same
+                self.settle(call, now)
 
 
 class Stream(Protocol):

@@ -1,15 +1,13 @@
 """Fixtures that start an upstream and the gateway, and end both."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.gateway import InProcessGateway
+from doubles.gateway import InProcessGateway, StartGateway
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
-
-StartGateway = Callable[[Mapping[str, Any]], Awaitable[InProcessGateway]]
 
 
 @pytest.fixture

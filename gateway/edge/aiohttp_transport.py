@@ -1,12 +1,15 @@
 """Upstream connections by aiohttp's client, with everything off that a proxy must not do.
 
 No redirects (they would carry the key along), no cookies (they would be shared between clients), no
-decompression, no proxy settings from the environment, no limit on connections (limits are the gateway's own).
+decompression, no limit on connections (limits are the gateway's own). Of the environment only HTTP_PROXY,
+HTTPS_PROXY and NO_PROXY count, not ~/.netrc: an HTTP proxy is what this transport is chosen for.
 """
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -30,6 +33,7 @@ class AiohttpTransport:
         """`headers` go out with every call. Must be created inside the event loop."""
         self._name = name
         self._base_url = base_url.rstrip("/")
+        self._proxy = _proxy_for(base_url)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_KEEPALIVE_S, ttl_dns_cache=10),
             headers=list(headers),
@@ -54,6 +58,7 @@ class AiohttpTransport:
                     data=data,
                     headers=[*headers, ("content-length", str(length))],
                     allow_redirects=False,
+                    proxy=self._proxy,
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
                 )
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
@@ -155,6 +160,13 @@ class AiohttpExchange:
 
     def _died(self) -> Failure:
         return Failure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer.")
+
+
+def _proxy_for(base_url: str) -> str | None:
+    parts = urlsplit(base_url)
+    if proxy_bypass(parts.netloc):
+        return None
+    return getproxies_environment().get(parts.scheme)
 
 
 async def _each(pieces: Pieces) -> AsyncIterator[bytes | memoryview]:

@@ -130,7 +130,7 @@ class _InFlight:
         self.count = 0
         self._verdicts = {
             verdict: metrics.attempts.labels(upstream, verdict)
-            for verdict in ("success", "ignore", "retryable", "fatal")
+            for verdict in ("success", "ignore", "retryable")
         }
 
     def take(self, call: Call) -> None:

@@ -5,6 +5,7 @@ parser is llhttp in its strict mode; whatever is malformed, ambiguous or too lar
 """
 
 import asyncio
+import re
 from typing import Protocol, cast
 
 import httptools
@@ -19,6 +20,8 @@ MAX_INTERIM = 8
 """1xx answers before the real one."""
 
 _ONE_WRITE = 64 * 1024  # bytes up to which joining pieces is cheaper than handing them over one by one
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_FRAMING = frozenset({"content-length", "transfer-encoding"})
 _WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -115,7 +118,9 @@ class LeanConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._malformed = True
+            # Whatever follows a complete answer does not change it, in the same packet or in a later one.
+            self._malformed = not self._message_over
+            self._reusable = False
         if self._malformed or (not exchange.begun and self._head_bytes > MAX_HEAD_BYTES):
             self.cut(
                 Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{self._name}` answered with malformed HTTP.")
@@ -162,46 +167,50 @@ class LeanConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """llhttp: a status line begins."""
         if self._message_over:
-            self._malformed = True  # a second answer to one request
+            self._reusable = False  # a second answer to one request
+
+    def on_status(self, reason: bytes) -> None:
+        """llhttp: the reason phrase, whose characters it does not look at."""
+        if _CONTROLS.search(reason):
+            self._malformed = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """llhttp: one header."""
         exchange = self._exchange
-        if exchange is None or exchange.begun:  # a trailer
+        if exchange is None or exchange.begun:  # a trailer, or a second answer
             return
         headers = exchange.headers
         key = name.decode("latin-1").lower()
         if key not in headers:
             headers[key] = value.decode("latin-1")
-        if len(headers) > MAX_HEADERS:
+            self._malformed = self._malformed or len(headers) > MAX_HEADERS
+        elif key in _FRAMING:  # twice, even if it says the same
             self._malformed = True
 
     def on_headers_complete(self) -> None:
         """llhttp: the head is complete, perhaps only that of a 1xx."""
         exchange, status = self._exchange, self._parser.get_status_code()
-        if exchange is None:
+        if exchange is None or self._message_over:
             return
         if status < 200:
             self._interim += 1
             self._malformed = self._malformed or status == 101 or self._interim > MAX_INTERIM
             exchange.headers.clear()
             return
-        headers = exchange.headers
-        self._framed = (
-            "content-length" in headers
-            or headers.get("transfer-encoding", "").lower() == "chunked"
-            or status in _WITHOUT_BODY
-        )
-        self._malformed = self._malformed or ("transfer-encoding" in headers and not self._framed)
+        coding = exchange.headers.get("transfer-encoding", "").lower()
+        self._framed = bool(coding) or "content-length" in exchange.headers or status in _WITHOUT_BODY
+        if coding not in ("", "chunked") or self._parser.get_http_version() not in ("1.1", "1.0"):
+            self._malformed = True
         if not self._malformed:
             exchange.head_complete(status)
 
     def on_body(self, piece: bytes) -> None:
         """llhttp: a piece of the body."""
-        if self._exchange is not None and not self._malformed:
+        if self._exchange is not None and not (self._malformed or self._message_over):
             self._exchange.take(piece)
 
     def on_message_complete(self) -> None:
         """llhttp: the body is complete, or a 1xx is over."""
-        self._message_over = self._exchange is not None and self._exchange.begun
-        self._reusable = self._parser.should_keep_alive()  # llhttp forgets it after this callback
+        if self._exchange is not None and self._exchange.begun and not self._message_over:
+            self._message_over = True
+            self._reusable = self._parser.should_keep_alive()  # llhttp forgets it after this callback

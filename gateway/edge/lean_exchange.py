@@ -68,7 +68,7 @@ class LeanExchange:
 
     async def head(self) -> None:
         """Wait until status and headers are there. Raises what the connection failed with."""
-        if not self.begun:
+        if not (self.begun or self.over):
             await self._wait()
         if self._failure is not None:
             raise self._failure

@@ -75,7 +75,7 @@ class Serve:
             raise
         finally:
             self.open_calls.discard(task)
-            call.lease.settle(call, self._clock())
+            self._settle(call)
 
     async def _guarded(
         self, request: web.BaseRequest, call: Call, found: routes.Match | Refusal, task: "asyncio.Task[Any]"
@@ -134,6 +134,12 @@ class Serve:
         call.status, call.outcome = reply.status, "ok"
         headers = [*JSON, *reply.headers, *self._headers(request, call)]
         return Answer(reply.status, headers, reply.body, close=self.draining)
+
+    def _settle(self, call: Call) -> None:
+        try:
+            call.lease.settle(call, self._clock())
+        except Exception:  # noqa: BLE001 - the answer has been given; aiohttp would write another one behind it
+            logger.exception("bug in the gateway", extra={"request_id": call.request_id})
 
     def _fill(self, call: Call, body: bytes) -> Refusal | None:
         peek = openai.peek_request(body)

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from gateway.call import Call, Candidate
 from gateway.edge.transport import Exchange, Transport
-from gateway.errors import PASSED_THROUGH, UPSTREAM_AUTH_FAILED, Failure, upstream_status
+from gateway.errors import PASSED_THROUGH, UPSTREAM_AUTH_FAILED, Failure, Kind, upstream_status
 from gateway.wire import headers as wire_headers
 from gateway.wire import splice
 from gateway.wire.encoding import decoded
@@ -66,8 +66,10 @@ class Upstream:
         retry_after = _retry_after(headers) if headers is not None else None
         if status in PASSED_THROUGH:
             told = told or UpstreamError(f"Upstream `{self.name}` refused the request.")
-            kind = type(kind)(status, told.type or kind.type, told.code or "", kind.outcome, kind.final)
-            return Failure(kind, self._mask(told.message), param=told.param)
+            seen, mask = kind, self._mask
+            code = mask(told.code) if told.code else ""
+            kind = Kind(status, mask(told.type) if told.type else seen.type, code, seen.outcome, seen.final)
+            return Failure(kind, mask(told.message), param=mask(told.param) if told.param else None)
         message = f"Upstream `{self.name}` answered with status {status}."
         if kind is UPSTREAM_AUTH_FAILED:
             message = f"Upstream `{self.name}` refused the gateway's own credentials."
@@ -75,7 +77,7 @@ class Upstream:
             message = f"{message[:-1]}: {self._mask(told.message)}"
         if kind.status in (429, 503) and retry_after is None:
             retry_after = 1.0
-        return Failure(kind, message, retry_after=retry_after)
+        return Failure(kind, message, retry_after=retry_after, should_retry=_should_retry(headers))
 
     def plain(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
         """The body without a compression that nobody asked for; None when it cannot be undone."""
@@ -110,6 +112,12 @@ def secrets_of(base_url: str, api_key: str | None, extra: Mapping[str, str]) -> 
     """Texts that must not appear in anything a client reads: key, host and the values of extra headers."""
     parsed = urlsplit(base_url)
     return [text for text in (api_key, base_url, parsed.netloc, parsed.hostname, *extra.values()) if text]
+
+
+def _should_retry(headers: Mapping[str, str] | None) -> bool | None:
+    """What the upstream says itself on trying again."""
+    told = headers.get("x-should-retry") if headers is not None else None
+    return {"true": True, "false": False}.get(told or "")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

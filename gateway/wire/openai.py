@@ -11,6 +11,7 @@ from msgspec import Struct
 from gateway.call import Tokens
 from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
 
+_NULL: Final = msgspec.Raw(b"null")
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -60,7 +61,7 @@ class Answer(Struct, gc=False):
     object: Any = None
     choices: list[Choice] | None = None
     usage: Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _NULL
 
 
 class _LooseAnswer(Struct, gc=False):
@@ -68,7 +69,7 @@ class _LooseAnswer(Struct, gc=False):
 
     model: Any = None
     object: Any = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _NULL
 
 
 class UpstreamError(Struct):
@@ -122,7 +123,7 @@ def peek_answer(body: bytes) -> Answer | None:
 
 def is_error(answer: Answer) -> bool:
     """Whether this JSON is an error, in OpenAI's shape or in the flat one (`"object": "error"`)."""
-    return answer.object == "error" or (answer.error is not None and bytes(answer.error) != b"null")
+    return answer.object == "error" or bytes(answer.error) != b"null"
 
 
 def read_error(body: bytes) -> UpstreamError | None:

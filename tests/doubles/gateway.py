@@ -1,5 +1,6 @@
 """The real gateway under test: on the test's own loop, or as a process started like a user starts it."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,6 +73,26 @@ class InProcessGateway:
         answer = await call(self.admin_port, "GET", "/metrics")
         assert answer.status == 200
         return Metrics(answer.body.decode())
+
+    async def counted(self, name: str, count: float, **labels: str) -> None:
+        """Waits until the series (`Metrics.value`) has this value; a call is counted after its last byte."""
+        value = -1.0
+        try:
+            async with asyncio.timeout(5):
+                while value != count:
+                    value = (await self.metrics()).value(name, **labels)
+        except TimeoutError:
+            raise AssertionError(f"{name}{labels} is {value}, not {count}") from None
+
+    async def outcome(self, outcome: str, count: int = 1, **labels: str) -> None:
+        """Waits until so many requests had this outcome, no request had another, and nothing is in flight."""
+        await self.counted("sluice_requests_total", count, outcome=outcome, **labels)
+        await self.counted("sluice_requests_total", count)
+        await self.counted("sluice_inflight", 0)
+
+
+StartGateway = Callable[[Mapping[str, Any]], Awaitable[InProcessGateway]]
+"""The fixture `start_gateway`: starts a gateway with this config, which stops at the end of the test."""
 
 
 class GatewayProcess:

@@ -31,7 +31,7 @@ def settings(
             "m-embed": {"candidates": [{"upstream": "local", "model": "up-embed"}]},
         },
         "usage": {"store": "off"},
-        "log": {"level": "warning"},
+        "log": {"level": "info", "format": "json"},
     }
     if keys:
         config["keys"] = [

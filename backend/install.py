@@ -1,0 +1,172 @@
+"""Installs the engine into an environment of its own: vLLM pins hundreds of packages, the gateway few.
+
+`python -m backend.install` does only this, and ends with status 3 where the engine cannot run at all.
+"""
+
+import ctypes
+import hashlib
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend import processes
+from backend.folders import PACKAGE, cache_folder, engine_venv, make_folder, only_one
+from backend.problem import CannotRunError, Problem, Stopped
+from backend.progress import Progress
+from backend.stopping import StopSignals
+
+CANNOT_RUN = 3
+_GB = 1_000_000_000
+Step = Callable[[str, list[str]], None]
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """A build of the engine: its pinned list, the disk it takes (bytes), the torch to install apart."""
+
+    name: str
+    packages: Path
+    disk: int
+    torch: str | None
+
+
+CPU = Flavour("cpu", PACKAGE / "engine-cpu.txt", 4 * _GB, "2.13.0")
+CUDA = Flavour("cuda", PACKAGE / "engine-cuda.txt", 14 * _GB, None)
+
+
+def flavour() -> Flavour:
+    """CUDA where the driver's own tool lists a GPU, else the CPU."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return CPU
+    try:
+        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return CPU
+    return CUDA if listed.returncode == 0 and "GPU 0" in listed.stdout else CPU
+
+
+def require_machine(system: str, machine: str, libc: tuple[str, str], python: tuple[int, int]) -> None:
+    """Raise `CannotRunError` unless vLLM has a build for this machine."""
+    if (system, machine) != ("Linux", "x86_64"):
+        raise CannotRunError(f"it needs Linux on x86-64, and this is {system} on {machine}")
+    name, version = libc
+    if name != "glibc" or [int(part) for part in version.split(".")[:2]] < [2, 28]:
+        raise CannotRunError(
+            f"it needs glibc 2.28 or newer, and this is {name or 'another C library'} {version}"
+        )
+    if not (3, 11) <= python < (3, 15):
+        raise CannotRunError(f"it needs Python 3.11 to 3.14, and this is {python[0]}.{python[1]}")
+
+
+def require_disk(folder: Path, needed: int) -> None:
+    """Raise `CannotRunError` when `needed` bytes are not free where `folder` is or will be."""
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise CannotRunError(
+            f"it needs {needed / _GB:.1f} GB of free disk for {folder}, and {free / _GB:.1f} GB are free"
+        )
+
+
+def require_system_packages() -> None:
+    """Raise a `Problem` that names the one command for what only root can install."""
+    missing = []
+    if importlib.util.find_spec("ensurepip") is None:
+        missing.append("python3-venv")
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        missing.append("libnuma1")
+    if missing:
+        raise Problem(f"system packages are missing; install them with: apt-get install {' '.join(missing)}")
+
+
+def installed(venv: Path, build: Flavour) -> bool:
+    """Whether `venv` holds what the list of `build` says now."""
+    stamp = venv / "sluice-installed"
+    return (venv / "bin/python").exists() and stamp.is_file() and stamp.read_text() == _digest(build)
+
+
+def ensure(cache: Path, build: Flavour, progress: Progress, signals: StopSignals) -> Path:
+    """Install the engine unless it is there; gives its environment's folder. The caller holds the lock.
+
+    Raises `CannotRunError`, `Problem` or `Stopped`. A broken-off installation is begun anew by the next call
+    (what pip has downloaded, it keeps).
+    """
+    require_machine(platform.system(), platform.machine(), platform.libc_ver(), sys.version_info[:2])
+    require_system_packages()
+    venv = engine_venv(cache)
+    if installed(venv, build):
+        return venv
+    require_disk(venv, build.disk)
+    log = make_folder(cache / "logs") / "install.log"
+
+    def step(label: str, command: list[str]) -> None:
+        processes.finish(processes.start(label, command, log), progress, signals, label)
+
+    step("Creating the engine's environment", [sys.executable, "-m", "venv", "--clear", str(venv)])
+    pip = [
+        str(venv / "bin/python"),
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--no-deps",
+    ]
+    if build.torch:
+        _install_cpu_torch(venv, pip, build.torch, step)
+    label = f"Installing the engine (vLLM for {build.name.upper()}, {_count(build)} packages)"
+    step(label, [*pip, "--require-hashes", "-r", str(build.packages)])
+    (venv / "sluice-installed").write_text(_digest(build))
+    return venv
+
+
+def _install_cpu_torch(venv: Path, pip: list[str], version: str, step: Step) -> None:
+    """Install torch's CPU build, which is not on PyPI, without any address written here.
+
+    It carries no hash: each version of Python has its own file, and where that comes from is pip's configuration.
+    """
+    label = "Installing PyTorch for CPU"
+    try:
+        step(label, [*pip, f"torch=={version}+cpu"])
+    except Problem:
+        step("Fetching uv, which knows where PyTorch keeps its CPU build", [*pip, "uv"])
+        uv = [str(venv / "bin/uv"), "pip", "install", "--python", str(venv / "bin/python"), "--no-deps"]
+        step(label, [*uv, "--torch-backend", "cpu", f"torch=={version}"])
+
+
+def _count(build: Flavour) -> int:
+    return sum("==" in line for line in build.packages.read_text().splitlines())
+
+
+def _digest(build: Flavour) -> str:
+    return hashlib.sha256(f"{build.name} {build.torch}\n".encode() + build.packages.read_bytes()).hexdigest()
+
+
+def main() -> int:
+    """Install the engine from the command line: 0 done, 1 failed, 3 it cannot run on this machine."""
+    cache = cache_folder()
+    try:
+        progress = Progress(sys.stdout)
+        with StopSignals() as signals, only_one(cache, progress, signals):
+            ensure(cache, flavour(), progress, signals)
+    except CannotRunError as problem:
+        print(f"The local engine cannot run here: {problem}.", file=sys.stderr)
+        return CANNOT_RUN
+    except Problem as problem:
+        print(f"The engine could not be installed: {problem}", file=sys.stderr)
+        return 1
+    except Stopped:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

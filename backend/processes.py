@@ -1,0 +1,137 @@
+"""Child processes in sessions of their own, so that all that a child starts can be found and ended."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.folders import make_folder
+from backend.problem import Problem
+from backend.progress import Progress, log_lines
+from backend.stopping import StopSignals
+
+_POLL_S = 0.2
+_KILLED_BOUND_S = 5.0
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\b: |error: ", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A started process, leader of its own session, with all its output in `log`."""
+
+    name: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def stop(self, grace_s: float, hurry: Callable[[], bool]) -> None:
+        """Ask the leader to end; kill what is left of its session after `grace_s` or once `hurry()`."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self._wait_gone(grace_s, hurry)
+        for pid in session_members(self.process.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._wait_gone(_KILLED_BOUND_S, lambda: False)
+
+    def _wait_gone(self, bound_s: float, hurry: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + bound_s
+        while self.process.poll() is None or session_members(self.process.pid):
+            if time.monotonic() > deadline or hurry():
+                return
+            time.sleep(0.05)
+
+
+def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Child:
+    """Start `command` with its output in `log` (made new); `env` is added to this process's environment."""
+    make_folder(log.parent)
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                # Ctrl-C on the terminal then reaches only us, who end the children in order.
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise Problem(f"cannot start {name}: {error}") from error
+    return Child(name, log, process)
+
+
+def session_members(session: int) -> list[int]:
+    """The living processes of a session, zombies left out. Linux only (reads /proc)."""
+    members = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            # The command name may hold anything, brackets too; the fields after the last bracket are plain.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            members.append(int(folder.name))
+    return members
+
+
+def died(child: Child) -> Problem:
+    """The one sentence for a child that ended by itself: its first error, else its last line, and its log."""
+    lines = log_lines(child.log)
+    # The first one is the cause: what follows it is mostly one process telling that another has failed.
+    said = next((line for line in lines if _ERROR.match(line)), (lines or [""])[-1])
+    status = child.process.returncode
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    words = f', saying "{said[:300]}"' if said else ""
+    return Problem(f"{child.name} {how}{words} (log: {child.log})")
+
+
+def finish(child: Child, progress: Progress, signals: StopSignals, label: str) -> None:
+    """Wait for a child that ends by itself; a `Problem` unless it succeeds. It never outlives this call."""
+    progress.begin(label)
+    try:
+        while child.process.poll() is None:
+            progress.update((log_lines(child.log) or [""])[-1])
+            signals.wait(_POLL_S)
+    finally:
+        progress.clear()
+        child.stop(5.0, lambda: signals.count > 1)
+    if child.process.returncode:
+        raise died(child)
+    progress.done()
+
+
+def wait_ready(
+    children: Mapping[Child, Callable[[], bool]],
+    progress: Progress,
+    signals: StopSignals,
+    label: str,
+    bound_s: float,
+) -> None:
+    """Wait until every child's `ready()` has been true; a `Problem` when one dies or `bound_s` pass."""
+    progress.begin(label)
+    waiting = dict(children)
+    deadline = time.monotonic() + bound_s
+    try:
+        while waiting:
+            for child, ready in children.items():
+                if child.process.poll() is not None:
+                    raise died(child)
+                if child in waiting and ready():
+                    del waiting[child]
+            if waiting and time.monotonic() > deadline:
+                slow = next(iter(waiting))
+                raise Problem(f"{slow.name} was not ready after {bound_s:.0f} s (log: {slow.log})")
+            if waiting:
+                progress.update((log_lines(next(iter(waiting)).log) or [""])[-1])
+                signals.wait(_POLL_S)
+    finally:
+        progress.clear()
+    progress.done()
