@@ -20,7 +20,7 @@ def command(prepared: Prepared, model: str, port: int) -> list[str]:
         own = ["--model", str(prepared.embed), "--runner", "pooling", "--max-model-len", "256"]
     else:
         own = ["--model", str(prepared.chat), "--max-model-len", "4096"]
-    # The CPU package's `vllm` command fails (it asks for the version of a package named vllm); the module works.
+    # The CPU package's `vllm` command fails: it asks for the version of a package named vllm.
     server = [str(prepared.python), "-m", "vllm.entrypoints.openai.api_server", *own]
     server += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
     server += ["--max-num-seqs", "64", "--disable-uvicorn-access-log"]

@@ -3,9 +3,7 @@
 `python -m backend.install` does only this, and ends with status 3 where the engine cannot run at all.
 """
 
-import ctypes
 import hashlib
-import importlib.util
 import platform
 import shutil
 import subprocess
@@ -16,12 +14,12 @@ from pathlib import Path
 
 from backend import processes
 from backend.folders import PACKAGE, cache_folder, engine_venv, make_folder, only_one
+from backend.machine import GB, require_disk, require_machine, require_system_packages
 from backend.problem import CannotRunError, Problem, Stopped
 from backend.progress import Progress
 from backend.stopping import StopSignals
 
 CANNOT_RUN = 3
-_GB = 1_000_000_000
 Step = Callable[[str, list[str]], None]
 
 
@@ -35,8 +33,8 @@ class Flavour:
     torch: str | None
 
 
-CPU = Flavour("cpu", PACKAGE / "engine-cpu.txt", 4 * _GB, "2.13.0")
-CUDA = Flavour("cuda", PACKAGE / "engine-cuda.txt", 14 * _GB, None)
+CPU = Flavour("cpu", PACKAGE / "engine-cpu.txt", 4 * GB, "2.13.0")
+CUDA = Flavour("cuda", PACKAGE / "engine-cuda.txt", 14 * GB, None)
 
 
 def flavour() -> Flavour:
@@ -49,42 +47,6 @@ def flavour() -> Flavour:
     except (OSError, subprocess.TimeoutExpired):
         return CPU
     return CUDA if listed.returncode == 0 and "GPU 0" in listed.stdout else CPU
-
-
-def require_machine(system: str, machine: str, libc: tuple[str, str], python: tuple[int, int]) -> None:
-    """Raise `CannotRunError` unless vLLM has a build for this machine."""
-    if (system, machine) != ("Linux", "x86_64"):
-        raise CannotRunError(f"it needs Linux on x86-64, and this is {system} on {machine}")
-    name, version = libc
-    if name != "glibc" or [int(part) for part in version.split(".")[:2]] < [2, 28]:
-        raise CannotRunError(
-            f"it needs glibc 2.28 or newer, and this is {name or 'another C library'} {version}"
-        )
-    if not (3, 11) <= python < (3, 15):
-        raise CannotRunError(f"it needs Python 3.11 to 3.14, and this is {python[0]}.{python[1]}")
-
-
-def require_disk(folder: Path, needed: int) -> None:
-    """Raise `CannotRunError` when `needed` bytes are not free where `folder` is or will be."""
-    existing = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        raise CannotRunError(
-            f"it needs {needed / _GB:.1f} GB of free disk for {folder}, and {free / _GB:.1f} GB are free"
-        )
-
-
-def require_system_packages() -> None:
-    """Raise a `Problem` that names the one command for what only root can install."""
-    missing = []
-    if importlib.util.find_spec("ensurepip") is None:
-        missing.append("python3-venv")
-    try:
-        ctypes.CDLL("libnuma.so.1")
-    except OSError:
-        missing.append("libnuma1")
-    if missing:
-        raise Problem(f"system packages are missing; install them with: apt-get install {' '.join(missing)}")
 
 
 def installed(venv: Path, build: Flavour) -> bool:
@@ -131,7 +93,7 @@ def ensure(cache: Path, build: Flavour, progress: Progress, signals: StopSignals
 def _install_cpu_torch(venv: Path, pip: list[str], version: str, step: Step) -> None:
     """Install torch's CPU build, which is not on PyPI, without any address written here.
 
-    It carries no hash: each version of Python has its own file, and where that comes from is pip's configuration.
+    It carries no hash: each version of Python has its own file, and pip's configuration says from where.
     """
     label = "Installing PyTorch for CPU"
     try:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from backend import install, processes
 from backend.folders import PACKAGE, make_folder, only_one
+from backend.machine import require_disk
 from backend.problem import Problem
 from backend.progress import Progress
 from backend.stopping import StopSignals
 
-# The version is the package's. Whoever changes how it is prepared changes the name, or old folders are reused.
+# The version is the package's. Whoever changes how it is prepared renames it, or old folders are reused.
 _CHAT_FOLDER = "smollm2-135m-instruct-0.1.2"
 _CHAT_DISK = 500_000_000
 
@@ -31,7 +32,7 @@ def prepare(cache: Path, build: install.Flavour, progress: Progress, signals: St
         python = venv / "bin/python"
         chat = make_folder(cache / "models") / _CHAT_FOLDER
         if not chat.is_dir():
-            install.require_disk(chat, _CHAT_DISK)
+            require_disk(chat, _CHAT_DISK)
             # -I: the folder of the script must not shadow any package that transformers imports.
             command = [str(python), "-I", str(PACKAGE / "models.py"), str(chat)]
             label = "Preparing the chat model"

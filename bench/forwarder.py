@@ -17,7 +17,7 @@ async def serve(port: int, upstream_port: int) -> None:
     base = f"http://127.0.0.1:{upstream_port}"
 
     async def forward(request: web.BaseRequest) -> web.StreamResponse:
-        body = await request.read()
+        body = await request.content.read()  # `request.read()` stops at 1 MiB
         headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
         async with session.request(request.method, base + request.path, data=body, headers=headers) as answer:
             headers = {"Content-Type": answer.headers["Content-Type"]}

@@ -2,8 +2,9 @@
 
 import asyncio
 import gc
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import cast
@@ -12,6 +13,8 @@ import httptools
 import uvloop
 
 from bench.measure import Reading
+from bench.pacer import Pacer
+from bench.pulse import pulse
 from bench.scenarios import Scenario
 
 DONE = b"data: [DONE]\n\n"
@@ -37,6 +40,7 @@ class Outcome:
     seconds: float
     right: int
     errors: Counter[str]
+    lags: list[float]  # of the pulse, seconds
 
 
 class Connection(asyncio.Protocol):
@@ -55,11 +59,12 @@ class Connection(asyncio.Protocol):
         self.load.open.add(self)
         self.ask()
 
-    def ask(self) -> None:
+    def ask(self, since: float = 0.0) -> None:
+        """Send the call; its time counts from `since`, when it was due, or from now."""
         self.size, self.tail = 0, b""
         self.waiting = True
         self.load.under_way += 1
-        self.asked = perf_counter()
+        self.asked = since or perf_counter()
         self.transport.write(self.load.request)
 
     def data_received(self, data: bytes) -> None:
@@ -92,6 +97,8 @@ class Connection(asyncio.Protocol):
         load.under_way -= 1
         if not load.again or not self.parser.should_keep_alive():
             self.transport.close()
+        elif load.owed:
+            self.ask(load.owed.popleft())
         elif load.parked is not None:
             load.parked.append(self)
         else:
@@ -105,19 +112,21 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """One scenario against one port."""
+    """One scenario against one port: a closed loop, or an open one of `rate` calls a second."""
 
-    def __init__(self, scenario: Scenario, port: int, request: bytes, size: int) -> None:
-        self.scenario, self.port, self.request, self.size = scenario, port, request, size
+    def __init__(self, scenario: Scenario, port: int, request: bytes, size: int, rate: float = 0.0) -> None:
+        self.scenario, self.port, self.request, self.size, self.rate = scenario, port, request, size, rate
         self.streams = scenario.chunks > 0
         self.again = not scenario.once
         self.tally = Tally()
         self.right = self.under_way = self.begun = 0
         self.errors: Counter[str] = Counter()
+        self.lags: list[float] = []
         self.open: set[Connection] = set()
-        self.parked: (
-            list[Connection] | None
-        ) = []  # until all connections stand: those that have had an answer
+        # Those that have had an answer and wait: for the others to connect, or (open loop) for a call to come.
+        # Paced streams need not wait: they are spread over time, and none of them starves another.
+        self.parked: deque[Connection] | None = None if scenario.pace else deque()
+        self.owed: deque[float] = deque()  # when calls were due that found no free connection
         self.tasks: set[asyncio.Task[None]] = set()
 
     def fault(self, status: int, size: int, tail: bytes) -> str:
@@ -144,6 +153,8 @@ class Load:
     def lost(self, connection: Connection) -> None:
         """A connection has ended; while the load runs, another takes its place."""
         self.open.discard(connection)
+        if self.parked is not None and connection in self.parked:
+            self.parked.remove(connection)
         if self.again:
             self.connect()
 
@@ -153,11 +164,17 @@ class Load:
     def _close_the_loop(self) -> None:
         # Only now: a server takes about one new connection a turn of its loop, and under full load the last
         # ones would stand in its backlog for seconds. So all connect before the first asks again.
-        parked, self.parked = self.parked or [], None
+        parked, self.parked = self.parked or (), None
         self.begun -= len(parked)
         for connection in parked:
             connection.fresh = True
             connection.ask()
+
+    def _due(self) -> None:
+        if self.parked:
+            self.parked.popleft().ask()
+        else:
+            self.owed.append(perf_counter())
 
     async def _until(self, done: Callable[[], bool]) -> None:
         # Polled: an event would have to be kept up on the measured path.
@@ -165,22 +182,37 @@ class Load:
         while not done() and perf_counter() < give_up:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
-    async def run(self, read: Callable[[], Reading]) -> Outcome:
-        """Start the connections one by one, let them settle, measure, let every open call end."""
+    async def _open_all(self) -> None:
         step = self.scenario.ramp / self.scenario.connections
         begin = perf_counter()
         for i in range(self.scenario.connections):
             await asyncio.sleep(max(0.0, begin + i * step - perf_counter()))
             self.connect()
         await self._all_begun()
-        self._close_the_loop()
-        await self._all_begun()
-        await asyncio.sleep(0.5)
-        before, start = read(), perf_counter()
-        self.tally = Tally()
-        await asyncio.sleep(self.scenario.window)
-        tally, self.tally = self.tally, Tally()
-        seconds, after = perf_counter() - start, read()
+        if not self.rate:
+            self._close_the_loop()
+            await self._all_begun()
+
+    async def _pulse(self, port: int, path: str) -> None:
+        try:
+            await pulse(port, path, self.scenario.pulse, self.lags)
+        except (OSError, EOFError, ValueError) as error:
+            self.errors[f"pulse: {error}"] += 1
+
+    async def run(self, read: Callable[[], Reading], beside: tuple[int, str]) -> Outcome:
+        """Start the connections one by one, let them settle, measure, let every open call end.
+
+        `beside` is the port and path of the pulse, where the scenario has one.
+        """
+        beat = asyncio.create_task(self._pulse(*beside)) if self.scenario.pulse else None
+        await self._open_all()
+        with Pacer(self.rate, self._due) if self.rate else nullcontext():
+            await asyncio.sleep(0.5)
+            before, start = read(), perf_counter()
+            self.tally = Tally()
+            await asyncio.sleep(self.scenario.window)
+            tally, self.tally = self.tally, Tally()
+            seconds, after = perf_counter() - start, read()
         self.again = False
         await self._until(lambda: not self.under_way and not self.tasks)
         if unfinished := self.under_way + len(self.tasks):
@@ -189,14 +221,17 @@ class Load:
             connection.waiting = False
             connection.transport.abort()
         await self._until(lambda: not self.open)
-        return Outcome(tally, before, after, seconds, self.right, self.errors)
+        if beat is not None:
+            beat.cancel()
+            await asyncio.wait([beat])
+        return Outcome(tally, before, after, seconds, self.right, self.errors, self.lags)
 
 
-def run(load: Load, read: Callable[[], Reading]) -> Outcome:
+def run(load: Load, read: Callable[[], Reading], beside: tuple[int, str]) -> Outcome:
     """Run a load on a loop of its own, without collector pauses in its latencies."""
     gc.collect()
     gc.disable()
     try:
-        return uvloop.run(load.run(read))
+        return uvloop.run(load.run(read, beside))
     finally:
         gc.enable()

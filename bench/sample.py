@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bench.contender import Contender
 from bench.load import Outcome
 from bench.scenarios import Scenario
 
@@ -26,6 +27,10 @@ class Sample:
     connections: int
     right: int
     errors: dict[str, int]
+    size: int  # of the request's body
+    lag_p99: float  # of the loop; 0 where it was not looked for
+    direct_p50: float  # the same load without a proxy; 0 where it was not run
+    direct_p99: float
 
     @property
     def rate(self) -> float:
@@ -48,27 +53,43 @@ class Sample:
         return (self.memory - self.memory_at_start) / self.connections
 
 
-def sample(scenario: Scenario, contender: str, round_: int, size: int, idle: int, outcome: Outcome) -> Sample:
-    """Take the figures out of a run; `size` is an answer's length, `idle` the memory before any load."""
+def at(share: float, values: list[float]) -> float:
+    """The value below which such a share of them lies; 0 of none."""
+    return sorted(values)[int(len(values) * share)] if values else 0.0
+
+
+def sample(
+    scenario: Scenario,
+    contender: Contender,
+    round_: int,
+    expected: int,
+    outcome: Outcome,
+    direct: Outcome | None = None,
+) -> Sample:
+    """Take the figures out of a run; `expected` is an answer's length, `direct` the run without a proxy."""
     tally, before, after = outcome.tally, outcome.before, outcome.after
-    latencies = sorted(tally.latencies) or [float("nan")]
     cpu = after.cpu - before.cpu
+    unproxied = direct.tally.latencies if direct else []
     return Sample(
         scenario=scenario.name,
-        contender=contender,
+        contender=contender.name,
         round=round_,
         seconds=outcome.seconds,
         answers=tally.answers,
         # By length: events are cut anywhere on the way, and whole streams are too coarse a count.
-        chunks=tally.body_bytes / size * scenario.chunks,
+        chunks=tally.body_bytes / expected * scenario.chunks,
         reads=tally.reads,
-        p50=latencies[len(latencies) // 2],
-        p99=latencies[len(latencies) * 99 // 100],
+        p50=at(0.5, tally.latencies),
+        p99=at(0.99, tally.latencies),
         cpu=cpu,
         foreign=max(0.0, after.core - before.core - cpu),
         memory=after.memory,
-        memory_at_start=idle,
+        memory_at_start=contender.memory_at_start,
         connections=scenario.connections,
         right=outcome.right,
         errors=dict(outcome.errors),
+        size=len(scenario.body(contender.model)),
+        lag_p99=at(0.99, outcome.lags),
+        direct_p50=at(0.5, unproxied),
+        direct_p99=at(0.99, unproxied),
     )

@@ -83,7 +83,7 @@ class Upstream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's own class is not a subclass of it
         self.parser = httptools.HttpRequestParser(self)
-        self.body = b""
+        self.body = bytearray()
 
     def data_received(self, data: bytes) -> None:
         self.parser.feed_data(data)
@@ -92,7 +92,7 @@ class Upstream(asyncio.Protocol):
         self.body += body
 
     def on_message_complete(self) -> None:
-        body, self.body = self.body, b""
+        body, self.body = self.body, bytearray()
         if self.parser.get_method() == b"GET":
             self.transport.write(MODELS)
         elif plan := PLAN.search(body):

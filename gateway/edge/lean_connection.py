@@ -171,7 +171,7 @@ class LeanConnection(asyncio.Protocol):
 
     def on_status(self, reason: bytes) -> None:
         """llhttp: the reason phrase, whose characters it does not look at."""
-        if _CONTROLS.search(reason):
+        if _CONTROLS.search(reason) and not self._message_over:
             self._malformed = True
 
     def on_header(self, name: bytes, value: bytes) -> None:

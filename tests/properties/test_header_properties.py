@@ -10,7 +10,7 @@ from gateway.wire import headers
 FEW = settings(max_examples=200, deadline=None)
 ID_CHARACTERS = set(string.ascii_letters + string.digits + "._-")
 ANY_TEXT = (
-    st.text(max_size=10) | st.text("aZ0._-", max_size=140) | st.text(" \t\r\n\x00a\x7f\x80", max_size=6)
+    st.text(max_size=10) | st.text("aZ0._-", max_size=140) | st.text(" \t\r\n\x00a\x7f\x80", max_size=5)
 )
 
 

@@ -9,11 +9,9 @@ from pieces import TEXTS, cut, member, string, values
 from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
 from gateway.wire import openai
 
-FEW = settings(max_examples=300, deadline=None)
+FEW = settings(max_examples=100, deadline=None)
 FRAGMENTS = st.lists(
-    st.sampled_from(
-        [b'{"model":"m"', b'"stream":', b"true", b"}", b"[", b'"', b"\\u", b"\xff", b"1e999", b","]
-    )
+    st.sampled_from([b'{"model":"m"', b'"stream":', b"true", b"}", b"[", b'"', b"\\u", b"\xff", b"1e999"])
     | st.binary(max_size=4),
     max_size=10,
 ).map(b"".join)
@@ -54,9 +52,7 @@ def test_it_sees_what_a_full_decoding_sees(body: bytes) -> None:
     if not isinstance(model, str) or model == "":
         assert isinstance(seen, Refusal)
         assert (seen.kind, seen.param) == (INVALID_VALUE, "model")
-    elif stream not in (True, False, None) or (
-        isinstance(stream, int | float) and not isinstance(stream, bool)
-    ):
+    elif stream is not None and not isinstance(stream, bool):
         assert isinstance(seen, Refusal)
         assert (seen.kind, seen.param) == (INVALID_VALUE, "stream")
     else:

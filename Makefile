@@ -1,0 +1,62 @@
+# `make run` and `make test` work on a fresh machine that has python3, python3-venv and make.
+# Each environment carries the hash of what it was made from, so that a second run installs nothing.
+
+PYTHON ?= python3
+VENV := .venv
+PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input
+COMPILE = $(VENV)/bin/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11
+LINUX := --python-platform x86_64-manylinux_2_28
+hash = $(shell cat $(1) | sha256sum | cut -c1-16)
+
+RUNTIME := $(VENV)/.runtime-$(call hash,pyproject.toml requirements.lock)
+TESTING := $(VENV)/.testing-$(call hash,pyproject.toml requirements.lock requirements-test.lock)
+
+.PHONY: run test check bench lock clean
+
+run: $(RUNTIME)
+	@exec $(VENV)/bin/sluice up
+
+# Where the engine cannot run (status 3), all tests but its own still do.
+test: $(TESTING)
+	@$(VENV)/bin/python -m backend.install; status=$$?; \
+	if [ $$status -eq 0 ]; then exec $(VENV)/bin/python -m pytest; fi; \
+	if [ $$status -ne 3 ]; then exit $$status; fi; \
+	echo "The engine's own tests are left out."; exec $(VENV)/bin/python -m pytest -m "not engine"
+
+check: $(TESTING)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+bench: $(TESTING)
+	$(VENV)/bin/python -m bench
+
+# Keeps the versions that are pinned and still fit; `make lock UPGRADE=--upgrade` takes the newest.
+lock: $(TESTING)
+	$(PIP) uv
+	echo httptools | $(COMPILE) $(UPGRADE) --universal pyproject.toml - -o requirements.lock
+	echo httptools | $(COMPILE) $(UPGRADE) --universal --extra test -c requirements.lock pyproject.toml - -o requirements-test.lock
+	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt --excludes backend/engine-cpu-excludes.txt \
+	  backend/engine-cpu.in -o backend/engine-cpu.txt
+	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt backend/engine-cuda.in -o backend/engine-cuda.txt
+
+clean:
+	rm -rf $(VENV) .venv-engine build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing; install it with: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): | $(VENV)/bin/python
+	@echo "Installing the gateway into $(VENV) ..."
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps -e .
+	@rm -f $(VENV)/.runtime-*; touch $@
+
+$(TESTING): $(RUNTIME)
+	@echo "Installing what the tests need into $(VENV) ..."
+	@$(PIP) --require-hashes -r requirements-test.lock
+	@rm -f $(VENV)/.testing-*; touch $@
