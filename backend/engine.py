@@ -27,6 +27,8 @@ def command(prepared: Prepared, model: str, port: int) -> list[str]:
     if cuda:
         # A share of the GPU each, so that both models fit on one; the default would take nearly all of it.
         return [*server, "--gpu-memory-utilization", "0.2" if model == EMBED else "0.5"]
+    if model == EMBED:
+        server += ["--dtype", "float32"]  # as the weights are; half precision has no fast path on most CPUs
     # Compiled, version 0.32.0 starts slowly on the CPU and answers wrong text.
     return [*server, "--enforce-eager"]
 

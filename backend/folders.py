@@ -12,6 +12,7 @@ from backend.progress import Progress
 from backend.stopping import StopSignals
 
 PACKAGE = Path(__file__).resolve().parent
+_KEEP_LOGS_S = 7 * 86400
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -34,6 +35,13 @@ def make_folder(folder: Path) -> Path:
     except OSError as error:
         raise Problem(f"cannot create the folder {folder}: {error.strerror}") from error
     return folder
+
+
+def forget_old_logs(logs: Path, now: float) -> None:
+    """Remove logs untouched for a week (`now` is Unix time): each port that was ever used has left some."""
+    for log in logs.glob("*.log"):
+        if log.stat().st_mtime < now - _KEEP_LOGS_S:
+            log.unlink(missing_ok=True)
 
 
 @contextmanager

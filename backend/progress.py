@@ -48,7 +48,7 @@ class Progress:
     def update(self, detail: str) -> None:
         """Show the step's elapsed seconds and `detail`; call it as often as wanted."""
         now = time.monotonic()
-        line = f"{self._label} ... {now - self._began:.0f} s  {detail}"
+        line = f"{self._label} ... {now - self._began:.0f} s  {detail}".rstrip()
         if self._terminal:
             width = shutil.get_terminal_size().columns - 1
             self._out.write(f"\r\x1b[K{line[:width]}")

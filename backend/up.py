@@ -3,13 +3,14 @@
 import argparse
 import ipaddress
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from backend import engine, install, messages, ports, processes
-from backend.folders import cache_folder, make_folder
+from backend.folders import cache_folder, forget_old_logs, make_folder
 from backend.prepare import Prepared, prepare
 from backend.problem import CannotRunError, Problem, Stopped
 from backend.progress import Progress
@@ -80,6 +81,7 @@ def _run(
     options: argparse.Namespace, cache: Path, progress: Progress, signals: StopSignals, running: Running
 ) -> None:
     at = choose_ports(options)
+    forget_old_logs(cache / "logs", time.time())
     prepared = prepare(cache, install.flavour(), progress, signals)
     if options.prepare_only:
         print("Everything is prepared.", flush=True)
@@ -116,7 +118,8 @@ def _start_gateway(
     config.write_text(messages.config(at.host, at.gateway, at.admin, at.chat, at.embed))
     log = cache / "logs" / f"gateway-{at.gateway}.log"
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(config)]
-    child = running.add(processes.start("the gateway", command, log), _GATEWAY_GRACE_S)
+    # All its upstreams are on this machine: a proxy that the environment names must not be asked for them.
+    child = running.add(processes.start("the gateway", command, log, {"no_proxy": "*"}), _GATEWAY_GRACE_S)
     waiting = {child: _asker(at.host, at.gateway)}
     processes.wait_ready(waiting, progress, signals, "Starting the gateway", _GATEWAY_BOUND_S)
 

@@ -61,6 +61,15 @@ def chosen(quick: bool, only: list[str]) -> list[Scenario]:
     return [s for s in known if s in loads or (quiet and s.name == CAPACITY)]
 
 
+def raise_descriptor_limit(loads: list[Scenario]) -> None:
+    """For us and the children. Raises RuntimeError where even the hard limit is too low."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    needed = 2 * max(s.connections for s in loads) + 2000  # a proxy has two for each call
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise RuntimeError(f"these loads need {needed} file descriptors a process, the hard limit is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def about(kinds: list[type[Contender]], rounds: int, quick: bool) -> str:
     """Date, machine and versions."""
     text = f"{date.today()}, {measure.machine()}. {rounds} rounds{', quick' if quick else ''}."
@@ -75,8 +84,7 @@ def main() -> None:
     given = arguments()
     kinds, loads = contenders(given.rivals, given.without), chosen(given.quick, split(given.only))
     rounds = given.rounds or (1 if given.quick else 3)
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # children inherit it
+    raise_descriptor_limit(loads)
     head = about(kinds, rounds, given.quick)
     free = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {free[-1]})

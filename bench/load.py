@@ -123,7 +123,7 @@ class Load:
         self.errors: Counter[str] = Counter()
         self.lags: list[float] = []
         self.open: set[Connection] = set()
-        # Those that have had an answer and wait: for the others to connect, or (open loop) for a call to come.
+        # Those that have had an answer and wait: for the others to connect, or (open loop) for a call.
         # Paced streams need not wait: they are spread over time, and none of them starves another.
         self.parked: deque[Connection] | None = None if scenario.pace else deque()
         self.owed: deque[float] = deque()  # when calls were due that found no free connection

@@ -60,10 +60,10 @@ def memory_bytes(pids: list[int]) -> int:
 
 
 def core_seconds(core: int) -> float:
-    """Time this core has spent on processes of anybody (user, nice, system) or lost to its host (steal)."""
+    """Time this core has spent on anybody's work, its interrupts included, or lost to its host (steal)."""
     lines = Path("/proc/stat").read_text().splitlines()
     fields = next(line.split() for line in lines if line.startswith(f"cpu{core} "))
-    return sum(int(fields[i]) for i in (1, 2, 3, 8)) * TICK
+    return sum(int(fields[i]) for i in (1, 2, 3, 6, 7, 8)) * TICK
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,7 @@ class LiteLLM(FromPyPI):
 
 
 NGINX = """
-worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error.log; worker_rlimit_nofile {files};
+worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections {files}; }}
 http {{
   access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
@@ -129,8 +130,9 @@ class Nginx(Rival):
 
     def command(self) -> list[str]:
         file = self.folder / "nginx.conf"
+        files = min(16000, resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # each takes memory from the start
         values = {"folder": self.folder, "port": self.port, "upstream_port": self.upstream_port}
-        file.write_text(NGINX.format_map(values | {"files": 16000}))
+        file.write_text(NGINX.format_map(values | {"files": files}))
         return [self._binary(), "-c", str(file), "-e", str(self.folder / "error.log")]
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__, log
-from gateway.call import Caller, Candidate, Route
+from gateway.call import Caller, Candidate, Route, Stack
 from gateway.clock import monotonic, unix_now
 from gateway.config import model as cfg
 from gateway.config.show import effective
@@ -33,7 +33,7 @@ from gateway.edge.sweep import Sweep, interval_for
 from gateway.edge.transport import Transport
 from gateway.edge.upstream import Upstream, fixed_headers, secrets_of
 from gateway.metrics import InFlight, Metrics
-from gateway.stack import Deps, Stack, build
+from gateway.stack import Deps, build
 from gateway.wire.mask import Masker
 
 BACKLOG = 1024

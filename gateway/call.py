@@ -190,3 +190,12 @@ class Reply:
 
 Handler = Callable[[Call], Awaitable[Reply | Refusal]]
 Layer = Callable[[Handler], Handler]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The built pipeline. `door` sees a request's head, `handle` the whole call; `entries` name it all."""
+
+    door: tuple[Gate, ...]
+    handle: Handler
+    entries: tuple[str, ...]

@@ -1,22 +1,19 @@
 """`sluice serve`: read the config, then be one gateway process or the parent of several."""
 
-import asyncio
 import os
 import resource
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
 
 from gateway import log
+from gateway.app import Gateway
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.config.unbuilt import unbuilt
-
-READY = b"ready\n"
-"""What a worker writes to stdout once it listens."""
+from gateway.process import Signals, cannot_listen, listening
+from gateway.workers import supervise
 
 _DESCRIPTORS_PER_STREAM = 2  # one to the client, one to the upstream
 _OTHER_DESCRIPTORS = 64  # listeners, admin, log, Python's own
@@ -42,8 +39,6 @@ def serve(path: Path, host: str | None, port: int | None, workers: int | None) -
     streams = max(0, descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_STREAM
     log.logger.info("descriptor limit", extra={"descriptors": descriptors, "streams_per_worker": streams})
     if config.server.workers > 1:
-        from gateway.workers import supervise
-
         return supervise(config)
     return uvloop.run(_serve_alone(config))
 
@@ -62,8 +57,6 @@ def raise_descriptor_limit() -> int:
 
 
 async def _serve_alone(config: Config) -> int:
-    from gateway.app import Gateway
-
     gateway = Gateway(config)
     signals = Signals()
     try:
@@ -76,37 +69,3 @@ async def _serve_alone(config: Config) -> int:
     await gateway.stop()
     log.logger.info("stopped")
     return 0
-
-
-def listening(config: Config, port: int, admin_port: int) -> None:
-    """Say where the gateway listens; scripts read the ports from this line."""
-    urls = {"url": _url(config.server.host, port), "admin": _url(config.admin.host, admin_port)}
-    log.logger.info("listening", extra=urls)
-
-
-def cannot_listen(error: OSError) -> int:
-    """Say why not; gives the exit status."""
-    log.logger.error("cannot listen: %s", error.strerror or error)
-    return 1
-
-
-class Signals:
-    """SIGTERM and SIGINT: the first one asks to stop, the second one ends the process at once."""
-
-    def __init__(self, at_second: Callable[[], None] = lambda: None) -> None:
-        """`at_second` is called before the process ends."""
-        loop = asyncio.get_running_loop()
-        self._at_second = at_second
-        self.first: asyncio.Future[None] = loop.create_future()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._received)
-
-    def _received(self) -> None:
-        if self.first.done():
-            self._at_second()
-            os._exit(1)
-        self.first.set_result(None)
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.call import Call, Caller, Gate, Handler, Layer, Route
+from gateway.call import Call, Caller, Gate, Handler, Layer, Route, Stack
 from gateway.layers.admission import admission
 from gateway.layers.observe import Observe
 from gateway.metrics import Metrics
@@ -20,15 +20,6 @@ class Deps:
     callers: Mapping[bytes, Caller]
     routes: Mapping[str, Route]
     forward: Handler
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """The built pipeline. `door` sees a request's head, `handle` the whole call; `entries` name it all."""
-
-    door: tuple[Gate, ...]
-    handle: Handler
-    entries: tuple[str, ...]
 
 
 def build(d: Deps) -> Stack:

@@ -9,7 +9,7 @@ import uvloop
 from gateway import log
 from gateway.app import Gateway
 from gateway.config.model import Config
-from gateway.run import READY, Signals, cannot_listen
+from gateway.process import READY, Signals, cannot_listen
 
 
 async def _run(config: Config, admin_socket: str) -> int:

@@ -29,7 +29,7 @@ from gateway.config.show import effective
 from gateway.edge.admin import application
 from gateway.log import logger
 from gateway.metrics import InFlight
-from gateway.run import READY, Signals, cannot_listen, listening
+from gateway.process import READY, Signals, cannot_listen, listening
 
 # prometheus-client leaves these two untyped.
 _Collector: Callable[..., object] = MultiProcessCollector

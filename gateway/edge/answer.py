@@ -1,16 +1,13 @@
-"""Write answers to a client, as bytes straight to its transport.
+"""Write whole answers to a client, as bytes straight to its transport.
 
-`Answer` is a whole one, `ClientStream` one that grows. Both render their own heads, so every header that a
-client sees is written in this file or handed to it.
+Every head that a client sees is rendered here, so every header in it is written here or handed in.
 """
 
-import asyncio
 import math
 from collections.abc import Iterable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
@@ -56,7 +53,7 @@ class Answer(web.StreamResponse):
         fields = self._fields
         if self._answer_status != 204:
             fields.append(("Content-Length", str(len(self._content))))
-        head = _head(request, self._answer_status, fields, keep_alive=bool(self._keep_alive))
+        head = render_head(request, self._answer_status, fields, keep_alive=bool(self._keep_alive))
         body = b"" if request.method == "HEAD" else self._content
         if len(body) < _LARGE:
             transport.write(head + body)
@@ -68,63 +65,6 @@ class Answer(web.StreamResponse):
         """Everything has been written by `prepare`."""
 
 
-class ClientStream(web.StreamResponse):
-    """A stream of events to a client: a head, pieces, then a good end or none.
-
-    Must be told apart at its end: `end()` closes the chunked body, so that the client knows it is whole;
-    without it the connection ends with FIN and the client knows it is not.
-    """
-
-    def __init__(self, request: web.BaseRequest) -> None:
-        self._request = request
-        self._chunked_body = request.version >= HttpVersion11
-        self._keep_alive = False  # until the body has ended well
-        self._transport = cast(asyncio.Transport, request.transport)
-        self.started = False
-        self.written_at = 0.0
-
-    def start(self, headers: Headers, now: float) -> None:
-        """Commit the 200."""
-        self.started = True
-        self.written_at = now
-        framing = [("Transfer-Encoding", "chunked")] if self._chunked_body else []
-        fields = [*framing, *_EVENT_STREAM, *headers]
-        keep_alive = self._chunked_body and self._request.keep_alive
-        self._transport.write(_head(self._request, 200, fields, keep_alive=keep_alive))
-
-    def send(self, events: bytes, now: float) -> None:
-        """Send whole events (or comments)."""
-        self.written_at = now
-        if self._chunked_body:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(events), events))
-        else:
-            self._transport.write(events)
-
-    def end(self) -> None:
-        """A good end."""
-        if self._chunked_body:
-            self._transport.write(b"0\r\n\r\n")
-            self._keep_alive = self._request.keep_alive
-
-    def abandon(self) -> None:
-        """Drop the client at once: it has not read for too long."""
-        self._transport.abort()
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Nothing is left to do when aiohttp asks."""
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing either; without `end()` the connection is closed behind what was written."""
-
-
-_EVENT_STREAM: Headers = [
-    ("Content-Type", "text/event-stream; charset=utf-8"),
-    ("Cache-Control", "no-cache"),
-    ("X-Accel-Buffering", "no"),  # nginx and its relatives would hold events back
-]
-
-
 def _advice(refusal: Refusal) -> Headers:
     """`retry-after` in both units, or `x-should-retry: false`; never both."""
     if refusal.retry_after is not None:
@@ -134,9 +74,10 @@ def _advice(refusal: Refusal) -> Headers:
     return [("x-should-retry", "false")] if refusal.kind.final and not told else []
 
 
-def _head(
+def render_head(
     request: web.BaseRequest, status: int, headers: Iterable[tuple[str, str]], *, keep_alive: bool
 ) -> bytes:
+    """Status line, date and these headers, up to and with the empty line."""
     version = request.version
     lines = [_status_line(version, status), _date(clock.unix_now())]
     lines += [f"{name}: {value}\r\n" for name, value in headers]

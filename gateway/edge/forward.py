@@ -93,7 +93,7 @@ class Forward:
         if openai.is_error(answer):
             raise upstream.failure(200, body, exchange.headers)
         call.answered_at = self._clock()
-        if answer.usage is not None:
+        if answer.usage is not openai.NULL:
             call.tokens = openai.tokens(answer.usage)
         if isinstance(answer.model, str) and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)

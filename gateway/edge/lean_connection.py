@@ -206,8 +206,13 @@ class LeanConnection(asyncio.Protocol):
 
     def on_body(self, piece: bytes) -> None:
         """llhttp: a piece of the body."""
-        if self._exchange is not None and not (self._malformed or self._message_over):
-            self._exchange.take(piece)
+        exchange = self._exchange
+        if exchange is None or self._malformed or self._message_over:
+            return
+        if exchange.sink is not None:  # the hot path of streams: one call less for each chunk
+            exchange.sink.data(piece)
+        else:
+            exchange.take(piece)
 
     def on_message_complete(self) -> None:
         """llhttp: the body is complete, or a 1xx is over."""

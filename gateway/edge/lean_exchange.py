@@ -39,12 +39,12 @@ class LeanExchange:
         "_name",
         "_paused",
         "_pieces",
-        "_sink",
         "_size",
         "_waiter",
         "begun",
         "headers",
         "over",
+        "sink",
         "status",
     )
 
@@ -59,7 +59,7 @@ class LeanExchange:
         self._pieces: list[bytes] = []
         self._size = 0
         self._limit = 0  # bytes that `read` allows; 0 while nobody reads
-        self._sink: BodySink | None = None
+        self.sink: BodySink | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Failure | Exception | None = None
         self._paused = False
@@ -89,7 +89,7 @@ class LeanExchange:
 
     def pump(self, sink: BodySink) -> None:
         """Hand over what is there, and from now on everything as it comes."""
-        self._sink = sink
+        self.sink = sink
         if not self.over:
             self._line.watch(0.0)  # a stream's own watcher takes over
         pieces, self._pieces = self._pieces, []
@@ -113,7 +113,7 @@ class LeanExchange:
 
     def abort(self) -> None:
         """Close the connection, unless it is free already."""
-        self._sink = None
+        self.sink = None
         if not self.over:
             self._line.cut(
                 Failure(UPSTREAM_INVALID_RESPONSE, f"The call to upstream `{self._name}` was given up.")
@@ -129,8 +129,8 @@ class LeanExchange:
 
     def take(self, piece: bytes) -> None:
         """A piece of the body."""
-        if self._sink is not None:
-            self._sink.data(piece)
+        if self.sink is not None:
+            self.sink.data(piece)
             return
         self._pieces.append(piece)
         self._size += len(piece)
@@ -144,8 +144,8 @@ class LeanExchange:
         self.over = True
         self._failure = failure
         self._wake()
-        if self._sink is not None:
-            self._tell(self._sink)
+        if self.sink is not None:
+            self._tell(self.sink)
 
     def _tell(self, sink: BodySink) -> None:
         if isinstance(self._failure, Failure):

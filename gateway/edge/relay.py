@@ -9,8 +9,7 @@ import asyncio
 
 from gateway.call import Call
 from gateway.clock import Clock
-from gateway.edge.answer import ClientStream
-from gateway.edge.server import Connection
+from gateway.edge.client_stream import ClientStream
 from gateway.edge.transport import Exchange
 from gateway.edge.upstream import Upstream
 from gateway.errors import UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, UPSTREAM_TIMEOUT, Failure
@@ -22,7 +21,7 @@ class StreamRelay:
     """A `BodySink` with two moments to wait for.
 
     `begun`: the first event that is neither comment nor error is there; raises the Failure of a stream that
-    broke before it. `over`: None after a good end, else the Failure to tell the client.
+    broke before it. `over`, after `begun`: None for a good end, else the Failure to tell the client.
     """
 
     def __init__(
@@ -37,28 +36,28 @@ class StreamRelay:
         self._upstream = upstream
         self._clock = clock
         self._client: ClientStream | None = None
-        self._connection: Connection | None = None
         self._early: list[bytes] = []
         self._paused = False
         self._heard = False
+        self._finished = False
         self._moved_at = clock()  # bytes came in, or a slow client made room
         exchange.pump(self)
 
-    def attach(self, client: ClientStream, connection: Connection) -> None:
+    def attach(self, client: ClientStream) -> None:
         """Send what has come so far, and from now on everything as it comes."""
-        self._client, self._connection = client, connection
-        connection.on_drained(self._go_on)
+        self._client = client
+        client.connection.on_drained(self._go_on)
         early = b"".join(self._early)
         self._early.clear()
-        self._write(early, self._clock())
+        if early:
+            self._write(client, early, self._clock())
 
     def data(self, piece: bytes) -> None:
         """BodySink: the upstream sent something."""
-        if self.over.done():
+        if self._finished:
             return
-        now = self._clock()
         self._heard = True
-        self._moved_at = now
+        self._moved_at = now = self._clock()
         try:
             events = self.reader.feed(piece)
         except EventTooLarge:
@@ -70,20 +69,18 @@ class StreamRelay:
 
     def ended(self) -> None:
         """BodySink: the body ended in an orderly way, which does not mean that the stream is whole."""
-        if self.over.done():
-            return
-        self._take(self.reader.end(), self._clock())
-        self.failed(Failure(UPSTREAM_ERROR, self._says("ended the stream before it was complete")))
+        if not self._finished:
+            self._take(self.reader.end(), self._clock())
+            self.failed(Failure(UPSTREAM_ERROR, self._says("ended the stream before it was complete")))
 
     def failed(self, failure: Failure) -> None:
         """BodySink: no more will come. After a finish_reason or `[DONE]` nothing is missing."""
-        if not self.over.done():
-            self._finish(None if self.reader.complete else failure)
+        self._finish(None if self.reader.complete else failure)
 
     def tick(self, now: float) -> None:
         """Watcher: end a stream that stands still, on either side."""
         upstream, call = self._upstream, self._call
-        if self.over.done():
+        if self._finished:
             return
         if self._paused:
             if now - self._moved_at > upstream.idle_s and self._client is not None:
@@ -98,28 +95,29 @@ class StreamRelay:
 
     def close(self) -> None:
         """Let go of both sides; an upstream that is still sending is cut off."""
+        self._finished = True
         self.over.cancel()
         self.begun.cancel()
         self._exchange.abort()
-        if self._connection is not None:
-            self._connection.on_drained(None)
+        if self._client is not None:
+            self._client.connection.on_drained(None)
 
     def _take(self, events: bytes, now: float) -> None:
-        if self._client is None:
-            self._early.append(events)
-        elif events:
-            self._write(events, now)
+        if events:
+            client = self._client
+            if client is None:
+                self._early.append(events)
+            else:
+                self._write(client, events, now)
         if self.reader.error is not None:
             self._finish(self._upstream.failure(200, self.reader.error))
-        elif self.reader.begun and not self.begun.done():
+        elif self._call.first_token_at == 0.0 and self.reader.begun:
             self._call.first_token_at = self._call.answered_at = now
             self.begun.set_result(None)
 
-    def _write(self, events: bytes, now: float) -> None:
-        if self._client is None or self._connection is None or not events:
-            return
-        self._client.send(events, now)
-        if self._connection.writing_paused and not self._paused:
+    def _write(self, client: ClientStream, events: bytes, now: float) -> None:
+        client.send(events, now)
+        if client.connection.full and not self._paused:
             self._paused = True
             self._exchange.pause()
 
@@ -130,13 +128,13 @@ class StreamRelay:
             self._exchange.resume()
 
     def _finish(self, failure: Failure | None) -> None:
-        if not self.begun.done():
-            if failure is None:
-                self.begun.set_result(None)
-            else:
-                self.begun.set_exception(failure)
-        if not self.over.done():
+        if self._finished:
+            return
+        self._finished = True
+        if self.begun.done():
             self.over.set_result(failure)
+        elif failure is not None:
+            self.begun.set_exception(failure)
 
     def _says(self, what: str) -> str:
         return f"Upstream `{self._upstream.name}` {what}."

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from gateway.call import EMBEDDINGS, Call, Credentials
+from gateway.call import EMBEDDINGS, Call, Credentials, Stack
 from gateway.clock import Clock
 from gateway.edge import routes
 from gateway.edge.answer import JSON, Answer, Headers
@@ -20,7 +20,6 @@ from gateway.errors import INTERNAL_ERROR, INVALID_VALUE, Failure, Refusal
 from gateway.layers.admission import admit
 from gateway.log import logger
 from gateway.metrics import OTHER
-from gateway.stack import Stack
 from gateway.wire import headers as wire_headers
 from gateway.wire import openai, splice
 
@@ -98,7 +97,7 @@ class Serve:
             answer = Answer.refusal(answer, self._headers(request, call), close=self.draining)
         await answer.prepare(request)
         connection = cast(Connection, request.protocol)
-        if connection.writing_paused:
+        if connection.full:
             await self._flushed(connection)
         return answer
 

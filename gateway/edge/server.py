@@ -22,10 +22,11 @@ MAX_HEADER_BYTES = 32 * 1024
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_drained", "_went_quiet")
+    __slots__ = ("_drained", "_went_quiet", "full")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.full = False  # the client takes less than it is sent
         self._drained: Callable[[], None] | None = None
         self._went_quiet: asyncio.Future[None] | None = None
 
@@ -33,9 +34,15 @@ class Connection(web.RequestHandler):
         """Call back each time the client has read enough for more to be written."""
         self._drained = callback
 
+    def pause_writing(self) -> None:
+        """asyncio: the write buffer has risen above its high-water mark."""
+        super().pause_writing()
+        self.full = True
+
     def resume_writing(self) -> None:
-        """asyncio: the write buffer has fallen below its low-water mark."""
+        """asyncio: it has fallen below its low-water mark."""
         super().resume_writing()
+        self.full = False
         if self._drained is not None:
             self._drained()
         if self._went_quiet is not None and not self._went_quiet.done():
@@ -43,7 +50,7 @@ class Connection(web.RequestHandler):
 
     async def flushed(self) -> None:
         """Wait until the write buffer has room again. The caller bounds the time."""
-        if self.writing_paused:
+        if self.full:
             self._went_quiet = self._loop.create_future()
             try:
                 await self._went_quiet

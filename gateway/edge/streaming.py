@@ -12,7 +12,8 @@ from aiohttp import web
 
 from gateway.call import Call, Handler
 from gateway.clock import Clock
-from gateway.edge.answer import ClientStream, Headers
+from gateway.edge.answer import Headers
+from gateway.edge.client_stream import ClientStream
 from gateway.edge.relay import StreamRelay
 from gateway.edge.server import Connection
 from gateway.edge.sweep import Sweep
@@ -38,12 +39,11 @@ class StreamedCall:
         clock: Clock,
     ) -> None:
         """`headers(call)` gives the gateway's own ones; `heartbeat_s` None is off."""
-        self.client = ClientStream(request)
+        self.client = ClientStream(request, cast(Connection, request.protocol))
         self._call = call
         self._heartbeat_s = heartbeat_s
         self._headers = headers
         self._clock = clock
-        self._connection = cast(Connection, request.protocol)
         self._over = False
 
     def tick(self, now: float) -> None:
@@ -51,7 +51,8 @@ class StreamedCall:
         quiet_since = self.client.written_at if self.client.started else self._call.accepted_at
         if self._over or self._heartbeat_s is None or now - quiet_since < self._heartbeat_s:
             return
-        if self._connection.writing_paused or self._connection.transport is None:
+        connection = self.client.connection
+        if connection.full or connection.transport is None:
             return
         if not self.client.started:
             self._start([], now)
@@ -69,12 +70,11 @@ class StreamedCall:
             try:
                 if not self.client.started:
                     self._start(reply.headers, self._clock())
-                relay.attach(self.client, self._connection)
+                relay.attach(self.client)
                 failure = await relay.over
-                self._take_usage(relay)
                 self._end(failure, in_band=relay.reader.error is not None)
             finally:
-                self._take_usage(relay)
+                self._call.tokens = relay.reader.tokens
                 sweep.discard(relay)
                 relay.close()
         except Failure as failure:
@@ -113,7 +113,3 @@ class StreamedCall:
         event = openai.render_error(why.message, why.kind.type, why.param, why.kind.code or None)
         self.client.send(b"data: " + event + b"\n\n", self._clock())
         self._call.outcome = outcome
-
-    def _take_usage(self, relay: StreamRelay) -> None:
-        if relay.reader.usage is not None:
-            self._call.tokens = openai.tokens(relay.reader.usage)

@@ -5,7 +5,19 @@ whose data is no JSON object (keep-alives of some vendors), `id:` and `retry:` f
 `[DONE]`. Comments pass. The first error event is not passed on; it is kept for the caller to judge.
 """
 
+import re
+
+import msgspec
+
+from gateway.call import Tokens
 from gateway.wire import openai, splice, sse
+
+# Lines of an event, the first without its end. `id` and `retry` are of no use to any OpenAI client, and make
+# some of them choke on the comments that follow.
+_DATA = re.compile(rb"(?:\A|(?<=[\r\n]))data(?::[ ]?([^\r\n]*))?(?=[\r\n])")
+_DATA_LINE = re.compile(rb"(?<=[\r\n])data(?::[^\r\n]*)?(?:\r\n|\r|\n)")
+_UNWANTED = re.compile(rb"(?:\A|(?<=[\r\n]))(?:id|retry)(?::[^\r\n]*)?(?:\r\n|\r|\n)")
+_COMMENT = re.compile(rb"(?:\A|(?<=[\r\n])):[^\r\n]*(?:\r\n|\r|\n)")
 
 
 class InvalidChunk(Exception):
@@ -29,7 +41,7 @@ class ChunkReader:
         "begun",
         "complete",
         "error",
-        "usage",
+        "tokens",
     )
 
     def __init__(self, public_model: str, encoded_name: bytes) -> None:
@@ -43,14 +55,35 @@ class ChunkReader:
         self.begun = False
         self.complete = False
         self.error: bytes | None = None
-        self.usage: openai.Usage | None = None
+        self.tokens: Tokens | None = None
 
     def feed(self, piece: bytes) -> bytes:
         """Bytes to pass on for this piece, maybe none. Raises EventTooLarge or InvalidChunk."""
+        seen = self._seen
+        if seen and piece.startswith(seen) and piece.endswith(b"}\n\n") and not self._events.rest:
+            passed = self._alike(piece, seen)
+            if passed is not None:
+                return passed
         events = self._events.feed(piece)
         if len(events) == 1:
             return self._pass(events[0])
         return b"".join(map(self._pass, events))
+
+    def _alike(self, event: bytes, seen: bytes) -> bytes | None:
+        """Nearly every event: one line, begun like the one before it. None when it needs a closer look."""
+        try:
+            chunk = openai.decode_answer(event[6:-2])
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if chunk.error is not openai.NULL or chunk.object == "error":
+            return None
+        # More than one line, or a second `model`, in whichever spelling.
+        if event.find(b"\n") < len(event) - 2 or b"\r" in event:
+            return None
+        if event.find(b'"model"', len(seen)) >= 0 or b"\\u00" in event:
+            return None
+        self._note(chunk)
+        return self._swapped + event[len(seen) :]
 
     def end(self) -> bytes:
         """The upstream has ended: what was still held back and is whole."""
@@ -60,55 +93,55 @@ class ChunkReader:
         if self._done or self.error is not None:
             return b""
         if event[:7] == b"data: {" and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
-            return self._chunk(event, event[6:-2])
-        return self._unusual(event)
+            data = self._chunk(event[6:-2])
+            return b"data: " + data + b"\n\n" if data else b""
+        return self._unusual(_UNWANTED.sub(b"", event))
 
     def _unusual(self, event: bytes) -> bytes:
         """Any event that is not exactly one `data: {...}` line."""
-        fields = [line.partition(b":") for line in sse.lines(event)]
-        data = b"\n".join(value.removeprefix(b" ") for name, _, value in fields if name == b"data").strip()
+        lines = list(_DATA.finditer(event))
+        data = b"\n".join(line[1] or b"" for line in lines).strip()
         if data == b"[DONE]":
             self.begun = self.complete = self._done = True
+            self._seen = b""
             return event
-        kept = [name + colon + value for name, colon, value in fields if name not in (b"id", b"retry")]
-        if data.startswith(b"{"):
-            if len(kept) < len(fields):
-                event = b"\n".join(kept) + b"\n\n"
-            return self._chunk(event, data)
-        if any(name for name, _, _ in fields):  # not only comments, and nothing in it for a client to parse
-            comments = [line for line in kept if line.startswith(b":")]
-            return b"\n".join(comments) + b"\n\n" if comments else b""
-        return event
+        if not data.startswith(b"{"):  # nothing in it for a client to parse
+            comments = b"".join(_COMMENT.findall(event))
+            if not comments:
+                return b""
+            alone = not _COMMENT.sub(b"", event).strip(b"\r\n")
+            return event if alone else comments + b"\n"
+        passed = self._chunk(data)
+        if passed == data or not passed:
+            return event if passed else b""
+        if len(lines) > 1:  # a value may hold no line end, so one line says the same
+            rest = _DATA_LINE.sub(b"", event[lines[0].end() :])
+            return event[: lines[0].start()] + b"data: " + passed.replace(b"\n", b" ") + rest
+        return event[: lines[0].start(1)] + passed + event[lines[0].end(1) :]
 
-    def _chunk(self, event: bytes, data: bytes) -> bytes:
+    def _chunk(self, data: bytes) -> bytes:
+        """The JSON of one chunk, with the public name in it; nothing for an error."""
         chunk = openai.peek_answer(data)
         if chunk is None:
             raise InvalidChunk
         if openai.is_error(chunk):
             self.error = data
+            self._seen = b""
             return b""
         self.begun = True
-        if chunk.choices and not self.complete:
-            for choice in chunk.choices:
-                self.complete = self.complete or choice.finish_reason is not None
-        if chunk.usage is not None:
-            self.usage = chunk.usage
-        if not isinstance(chunk.model, str) or chunk.model == self._public:
-            return event
-        return self._spliced(event, data)
-
-    def _spliced(self, event: bytes, data: bytes) -> bytes:
-        known = len(self._seen)
-        if known and event.startswith(self._seen) and event.find(b'"model"', known) < 0:
-            return self._swapped + event[known:]
-        offset = event.find(data)
-        if offset < 0:  # data over several lines: the JSON has line ends where values may not, so join them
-            event, offset = b"data: " + data.replace(b"\n", b" ") + b"\n\n", 6
-            data = event[6:-2]
+        self._note(chunk)
+        if not isinstance(chunk.model, str):
+            return data
         spans = splice.model_spans(data)
-        spliced = event[:offset] + splice.replace(data, spans, self._name) + event[offset + len(data) :]
         if len(spans) == 1:
             start, end = spans[0]
-            self._seen = event[: offset + end]
-            self._swapped = event[: offset + start] + self._name
-        return spliced
+            self._seen = b"data: " + data[:end]
+            self._swapped = b"data: " + data[:start] + self._name
+        return splice.replace(data, spans, self._name)
+
+    def _note(self, chunk: openai.Answer) -> None:
+        for choice in chunk.choices or ():
+            if choice.finish_reason is not None:
+                self.complete = True
+        if chunk.usage is not openai.NULL:
+            self.tokens = openai.tokens(chunk.usage) or self.tokens

@@ -20,4 +20,4 @@ def decoded(body: bytes, coding: str, limit: int) -> bytes | None:
         plain = decoder.decompress(body, limit + 1)
     except zlib.error:
         return None
-    return plain if decoder.eof and len(plain) <= limit else None
+    return plain if decoder.eof and not decoder.unused_data and len(plain) <= limit else None

@@ -6,8 +6,17 @@ from collections.abc import Iterable
 from gateway.units import MASK
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s\"'<>)\]}]+", re.IGNORECASE)
-_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b")
-_KEY = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai|ak)-[A-Za-z0-9_*.-]{6,}|\bAIza[A-Za-z0-9_-]{20,}", re.ASCII)
+_ADDRESS = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b"  # IPv4
+    r"|(?<![\w:])(?:(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}|[0-9a-f:]*::[0-9a-f:]*)(?![\w:])",  # IPv6
+    re.IGNORECASE,
+)
+_KEY = re.compile(
+    r"\b(?:sk|pk|rk|key|gsk|xai|ak)-[A-Za-z0-9_*.-]{6,}"  # OpenAI and those who name keys like it
+    r"|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{6,}|\bhf_[A-Za-z0-9]{6,}|\bAKIA[A-Z0-9]{12,}"
+    r"|\bAIza[A-Za-z0-9_-]{20,}|\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){1,2}",
+    re.ASCII,
+)
 _BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w/])/(?:home|root|usr|opt|var|etc|srv|tmp|app|mnt|data|workspace)/[^\s\"'<>:,)]+")
 
@@ -21,15 +30,16 @@ class Masker:
     def __init__(self, secrets: Iterable[str]) -> None:
         """`secrets` are exact texts: the upstream's key, its host, credentials among its headers."""
         # Longest first, so that a secret that contains another one leaves no rest.
-        self._secrets = sorted({text for text in secrets if len(text) >= 4}, key=len, reverse=True)
+        known = sorted({text for text in secrets if len(text) >= 4}, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, known)) or r"(?!)", re.IGNORECASE)
 
     def __call__(self, text: str) -> str:
         """`text` with secrets, URLs, IP addresses, server paths and what looks like a key as `***`."""
-        text = text[:LONGEST]
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
+        if len(text) > 4 * LONGEST:  # between two words, so that no secret is cut in two
+            text = text[: 4 * LONGEST].rpartition(" ")[0]
+        text = self._secrets.sub(MASK, text)
         text = _URL.sub(MASK, text)
         text = _ADDRESS.sub(MASK, text)
         text = _BEARER.sub(rf"\1 {MASK}", text)
         text = _KEY.sub(MASK, text)
-        return _PATH.sub(MASK, text)
+        return _PATH.sub(MASK, text)[:LONGEST]

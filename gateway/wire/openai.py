@@ -11,7 +11,10 @@ from msgspec import Struct
 from gateway.call import Tokens
 from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
 
-_NULL: Final = msgspec.Raw(b"null")
+NULL: Final = msgspec.Raw(b"null")
+"""The `error` or `usage` of an answer that has none."""
+
+_NO_ERROR: Final = (b"null", b'""', b"{}", b"false")
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -60,16 +63,16 @@ class Answer(Struct, gc=False):
     model: Any = None
     object: Any = None
     choices: list[Choice] | None = None
-    usage: Usage | None = None
-    error: msgspec.Raw = _NULL
+    usage: msgspec.Raw = NULL
+    error: msgspec.Raw = NULL
 
 
 class _LooseAnswer(Struct, gc=False):
-    """As `Answer`, where choices or usage have another shape: only what decides right and wrong."""
+    """As `Answer`, where choices have another shape: only what decides right and wrong."""
 
     model: Any = None
     object: Any = None
-    error: msgspec.Raw = _NULL
+    error: msgspec.Raw = NULL
 
 
 class UpstreamError(Struct):
@@ -83,7 +86,8 @@ class UpstreamError(Struct):
 
 
 _request_decoder = msgspec.json.Decoder(_Request)
-_answer_decoder = msgspec.json.Decoder(Answer)
+_usage_decoder = msgspec.json.Decoder(Usage | None)
+decode_answer = msgspec.json.Decoder(Answer).decode
 _loose_decoder = msgspec.json.Decoder(_LooseAnswer)
 
 
@@ -93,8 +97,8 @@ def peek_request(body: bytes) -> Peek | Refusal:
         return Refusal(INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8.")
     try:
         seen = _request_decoder.decode(body)
-    except msgspec.ValidationError:
-        return Refusal(INVALID_JSON, "The body must be a JSON object.")
+    except msgspec.ValidationError as error:
+        return Refusal(INVALID_JSON, f"The body must be a JSON object: {error}.")
     except RecursionError:
         return Refusal(INVALID_JSON, "The body is nested too deeply.")
     except msgspec.DecodeError as error:
@@ -109,9 +113,9 @@ def peek_request(body: bytes) -> Peek | Refusal:
 def peek_answer(body: bytes) -> Answer | None:
     """Read an upstream's JSON; None when it is no JSON object."""
     try:
-        return _answer_decoder.decode(body)
+        return decode_answer(body)
     except msgspec.ValidationError:
-        pass  # valid JSON, but choices or usage are of an unknown shape: look at less of it
+        pass  # valid JSON, but the choices are of an unknown shape: look at less of it
     except (msgspec.DecodeError, RecursionError):
         return None
     try:
@@ -123,7 +127,7 @@ def peek_answer(body: bytes) -> Answer | None:
 
 def is_error(answer: Answer) -> bool:
     """Whether this JSON is an error, in OpenAI's shape or in the flat one (`"object": "error"`)."""
-    return answer.object == "error" or bytes(answer.error) != b"null"
+    return answer.object == "error" or (answer.error is not NULL and bytes(answer.error) not in _NO_ERROR)
 
 
 def read_error(body: bytes) -> UpstreamError | None:
@@ -138,7 +142,7 @@ def read_error(body: bytes) -> UpstreamError | None:
         return None
     if not isinstance(body_value, dict):
         return None
-    inner = body_value.get("error", body_value)
+    inner = body_value.get("error") or body_value
     if isinstance(inner, str):
         return UpstreamError(inner)
     if not isinstance(inner, dict):
@@ -158,8 +162,14 @@ def read_error(body: bytes) -> UpstreamError | None:
     )
 
 
-def tokens(usage: Usage) -> Tokens:
-    """The counts of a usage block; what is missing counts as 0."""
+def tokens(block: msgspec.Raw) -> Tokens | None:
+    """The counts of a usage block; what is missing counts as 0. None for null and for another shape."""
+    try:
+        usage = _usage_decoder.decode(block)
+    except msgspec.DecodeError:
+        return None
+    if usage is None:
+        return None
     prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
     return Tokens(
         usage.prompt_tokens or 0,

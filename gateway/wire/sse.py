@@ -21,12 +21,12 @@ class EventTooLarge(Exception):
 
 
 class EventSplitter:
-    """Feed it pieces, get whole events. Holds at most one unfinished event."""
+    """Feed it pieces, get whole events. Holds at most one unfinished event, in `rest`."""
 
-    __slots__ = ("_fresh", "_limit", "_rest")
+    __slots__ = ("_fresh", "_limit", "rest")
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
-        self._rest = bytearray()
+        self.rest = bytearray()
         self._limit = limit
         self._fresh = True
 
@@ -34,33 +34,33 @@ class EventSplitter:
         """The events that this piece completes, each with its closing blank line. Raises EventTooLarge."""
         if self._fresh:
             return self._start(piece)
-        if not self._rest and piece.endswith(b"\n\n") and b"\r" not in piece and b"\n\n" not in piece[:-2]:
+        if not self.rest and 0 < piece.find(b"\n\n") == len(piece) - 2 and b"\r" not in piece:
             return [piece]  # by far the most frequent: one event, one piece
-        scanned = max(0, len(self._rest) - 3)  # a blank line is at most four bytes long
-        self._rest += piece
+        scanned = max(0, len(self.rest) - 3)  # a blank line is at most four bytes long
+        self.rest += piece
         events: list[bytes] = []
         cut = 0
-        for blank in _BLANK.finditer(self._rest, scanned):
-            events.append(bytes(self._rest[cut : blank.end()]))
+        for blank in _BLANK.finditer(self.rest, scanned):
+            events.append(bytes(self.rest[cut : blank.end()]))
             cut = blank.end()
-        del self._rest[:cut]
-        if len(self._rest) > self._limit:
+        del self.rest[:cut]
+        if len(self.rest) > self._limit:
             raise EventTooLarge
         return events
 
     def end(self) -> list[bytes]:
         """No more will come: a blank line made of CRs is complete now. What is left over is dropped."""
-        if self._rest.endswith((b"\r\r", b"\n\r")):
-            return [bytes(self._rest)]
+        if self.rest.endswith((b"\r\r", b"\n\r")):
+            return [bytes(self.rest)]
         return []
 
     def _start(self, piece: bytes) -> list[bytes]:
-        head = bytes(self._rest) + piece
+        head = bytes(self.rest) + piece
         if len(head) < len(_BOM) and _BOM.startswith(head):
-            self._rest[:] = head
+            self.rest[:] = head
             return []
         self._fresh = False
-        self._rest.clear()
+        self.rest.clear()
         return self.feed(head.removeprefix(_BOM))
 
 

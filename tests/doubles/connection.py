@@ -96,6 +96,9 @@ class Connection(asyncio.Protocol):
                     self._expiry = loop.call_later(self._upstream.keepalive, self._close)
         except GoneError:
             pass
+        except Exception as bug:  # noqa: BLE001 - of the test's script; `stop` raises it
+            self._upstream.bugs.append(bug)
+            self.reset()
         finally:
             if self._expiry is not None:
                 self._expiry.cancel()

@@ -46,7 +46,7 @@ class InProcessGateway:
         from gateway.config.load import load
 
         file = folder / "sluice.yaml"
-        file.write_text(yaml.safe_dump(dict(config)), encoding="utf-8")
+        file.write_text(yaml.safe_dump(dict(config), sort_keys=False), encoding="utf-8")
         loaded = load(file, {})
         assert loaded.config is not None, loaded.problems
         self._gateway = Gateway(loaded.config)
@@ -102,7 +102,7 @@ class GatewayProcess:
         self, config: Mapping[str, Any], folder: Path, environ: Mapping[str, str] | None = None
     ) -> None:
         self._config = folder / "sluice.yaml"
-        self._config.write_text(yaml.safe_dump(dict(config)), encoding="utf-8")
+        self._config.write_text(yaml.safe_dump(dict(config), sort_keys=False), encoding="utf-8")
         self._log = folder / "gateway.out"
         self._environ = {**os.environ, **(environ or {})}
         self.url = ""
@@ -123,12 +123,12 @@ class GatewayProcess:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self.process.poll() is None:
-            if kind is None:
+        try:
+            if kind is None and self.process.poll() is None:
                 self.stop()
-            else:
-                self.process.kill()
-        self.process.wait(10)
+        finally:
+            self.process.kill()
+            self.process.wait(10)
 
     @property
     def port(self) -> int:
@@ -152,7 +152,11 @@ class GatewayProcess:
     def stop(self, within: float = 30.0) -> None:
         """Ends it with SIGTERM; an AssertionError unless it exits 0."""
         self.terminate()
-        assert self.process.wait(within) == 0, self.log[-3000:]
+        try:
+            status = self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not ended within {within} s: {self.log[-3000:]}") from None
+        assert status == 0, self.log[-3000:]
 
     def metrics(self) -> Metrics:
         """Scrapes the admin port."""

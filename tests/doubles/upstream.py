@@ -31,6 +31,7 @@ class FaultUpstream:
         self.port = 0
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.bugs: list[Exception] = []
         self._next: deque[Answer] = deque()
         self._always: Answer = replies.ordinary
         self._changed = asyncio.Event()
@@ -57,7 +58,7 @@ class FaultUpstream:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Closes the port and every connection."""
+        """Closes the port and every connection; raises what went wrong in a script."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -66,6 +67,8 @@ class FaultUpstream:
         if self.tasks:
             await asyncio.wait(self.tasks)
         await self.idle()
+        if self.bugs:
+            raise self.bugs[0]
 
     def reply(self, *answers: Answer) -> None:
         """Scripts the next calls, one answer a call."""

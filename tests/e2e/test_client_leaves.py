@@ -65,6 +65,16 @@ async def test_sse_22_while_the_answer_is_being_read(
     await gateway.outcome("client_gone")
 
 
+async def test_while_its_own_request_is_on_the_way(
+    gateway: InProcessGateway, upstream: FaultUpstream
+) -> None:
+    client = await RawClient.open(gateway.port)
+    await client.send(request_bytes("POST", CHAT, C0)[:-5])
+    await client.reset()
+    await gateway.outcome("client_gone")
+    assert upstream.calls == []
+
+
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
 async def test_sse_23_a_slot_comes_back_after_a_timeout(
     upstream: FaultUpstream, start_gateway: StartGateway, body
@@ -115,8 +125,8 @@ async def test_200_clients_that_leave_at_a_random_byte_leave_nothing_behind(
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    await ask(gateway.port, C0)
-    await upstream.idle(10)
+    await gateway.metrics()
+    await upstream.idle()
     tasks, files = len(asyncio.all_tasks()), descriptors()
     dice = random.Random(2)
     for _ in range(200):

@@ -102,6 +102,28 @@ async def test_an_event_beyond_the_cap_is_refused(gateway: InProcessGateway, ups
     await upstream.peer_closed(1)
 
 
+IN_BAND = [
+    {"error": {"message": "boom", "type": "server_error"}},
+    {"error": "boom"},
+    {"object": "error", "message": "boom", "type": "InternalServerError", "code": 500},
+    {
+        "error": {"message": "boom", "code": 502},
+        "choices": [{"index": 0, "finish_reason": "error", "delta": {}}],
+    },
+]
+
+
+@pytest.mark.parametrize("named", [b"", b"event: error\n"])
+@pytest.mark.parametrize("told", IN_BAND)
+async def test_sse_17_an_error_in_any_dialect(
+    gateway: InProcessGateway, upstream: FaultUpstream, told: dict[str, object], named: bytes
+) -> None:
+    upstream.reply([*OPEN, frame(named + event(told)), frame(DONE), LAST_CHUNK])
+    error = broken(await ask(gateway.port, S0), said=public(BEGUN))
+    assert "boom" in str(error["message"])
+    await gateway.outcome("upstream_error", status="200")
+
+
 @pytest.mark.parametrize(
     "after", [[LAST_CHUNK], [frame(DONE), LAST_CHUNK], [frame(stop()), frame(DONE), LAST_CHUNK]]
 )

@@ -18,7 +18,7 @@ FIELDS = [b"id: 7\n\n", b"retry: 1000\n\n", b"id: 8\nretry: 5\ndata: \n\n"]
 
 
 async def test_sse_09_the_sdk_reads_through_silence_and_stray_fields(
-    upstream: FaultUpstream, start_gateway
+    upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"heartbeat": "50ms"}))
     quiet = Pause(0.2)
@@ -53,7 +53,7 @@ async def test_sse_10_off_sends_no_byte_of_its_own(
 
 
 async def test_a_heartbeat_commits_and_failure_is_then_in_the_stream(
-    upstream: FaultUpstream, start_gateway
+    upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"heartbeat": "50ms"}))
     upstream.reply([Pause(0.3), *replies.error(500, "boom")])
@@ -65,7 +65,7 @@ async def test_a_heartbeat_commits_and_failure_is_then_in_the_stream(
 
 
 async def test_with_heartbeats_off_failure_is_a_status_however_late(
-    upstream: FaultUpstream, start_gateway
+    upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"heartbeat": "off"}))
     upstream.reply([Pause(0.3), *replies.error(500, "boom")])
@@ -75,7 +75,7 @@ async def test_with_heartbeats_off_failure_is_a_status_however_late(
 
 
 async def test_a_first_byte_that_does_not_come_is_a_timeout_in_the_stream(
-    upstream: FaultUpstream, start_gateway
+    upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(
         settings(upstream.url, server={"heartbeat": "50ms"}, upstream={"timeouts": {"first_byte": "300ms"}})

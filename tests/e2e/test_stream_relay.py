@@ -5,17 +5,20 @@ import json
 
 import pytest
 from doubles import replies
-from doubles.gateway import InProcessGateway
+from doubles.gateway import InProcessGateway, StartGateway
 from doubles.rawclient import Answer, RawClient
 from doubles.script import (
     DONE,
     LAST_CHUNK,
+    NEVER,
     Drip,
     Pause,
     Step,
     Until,
     delta,
+    event,
     frame,
+    head,
     piece,
     sse_head,
     stop,
@@ -89,7 +92,7 @@ async def test_several_events_in_one_packet(gateway: InProcessGateway, upstream:
 
 
 async def test_sse_08_comments_stay_comments_and_are_a_sign_of_life(
-    upstream: FaultUpstream, start_gateway
+    upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, upstream={"timeouts": {"idle": "800ms"}}))
     comment = frame(b": PROCESSING\n\n")
@@ -198,6 +201,44 @@ async def test_compat_06_tool_calls_byte_for_byte(
 ) -> None:
     events = [*calls, stop(finish="tool_calls"), DONE]
     answer = await relayed(gateway, upstream, stream(*events))
+    assert answer.body == public(events)
+
+
+async def test_an_error_that_is_null_is_none(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
+    chunk = {"model": "up-small", "error": None, "choices": [{"index": 0, "delta": {"content": "a"}}]}
+    events = [event(chunk), stop(), DONE]
+    answer = await relayed(gateway, upstream, stream(*events))
+    assert answer.body == public(events)
+
+
+async def test_an_event_of_several_data_lines(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
+    lines = (
+        b'data: {"model": "up-small",\ndata: "choices": [{"index": 0,\ndata:"delta": {"content": "a"}}]}\n\n'
+    )
+    answer = await relayed(gateway, upstream, stream(lines, stop(), DONE))
+    assert contents(answer.body) == "a"
+    assert b"up-small" not in answer.body
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream; charset=utf-8", "Text/Event-Stream;charset=UTF-8"])
+async def test_every_spelling_of_the_content_type(
+    gateway: InProcessGateway, upstream: FaultUpstream, kind: str
+) -> None:
+    start = head(200, [("content-type", kind), ("transfer-encoding", "chunked")])
+    await relayed(gateway, upstream, [start, *replies.chat_stream("a")[1:]])
+
+
+async def test_total_ends_with_the_first_event(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(settings(upstream.url, upstream={"timeouts": {"total": "300ms"}}))
+    script = replies.chat_stream("a", "b")
+    await relayed(gateway, upstream, [*script[:2], Pause(0.6), *script[2:]])
+
+
+async def test_done_ends_the_stream_though_the_upstream_does_not(
+    gateway: InProcessGateway, upstream: FaultUpstream
+) -> None:
+    events = replies.chat_events("a")
+    answer = await relayed(gateway, upstream, [*stream(*events, end=False), NEVER])
     assert answer.body == public(events)
 
 

@@ -1,14 +1,12 @@
 """The whole thing: the real SDK, through the gateway, to a real engine. The last test stops it."""
 
-import math
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import openai
 import pytest
-
-from .conftest import RunningUp
+from running_up import RunningUp
 
 pytestmark = pytest.mark.engine
 QUESTION = {"role": "user", "content": "What is the capital of France?"}
@@ -51,7 +49,11 @@ def test_embeddings_in_the_default_encoding(client: openai.OpenAI) -> None:
     answer = client.embeddings.create(model="minilm", input=sentences)
     cat, kitten, shares = (item.embedding for item in answer.data)
     assert {len(cat), len(kitten), len(shares)} == {384}
-    assert _dot(cat, kitten) > math.sumprod(cat, shares) + 0.2
+    assert _dot(cat, kitten) > _dot(cat, shares) + 0.2
+
+
+def _dot(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
 
 
 def test_models_are_listed(client: openai.OpenAI) -> None:

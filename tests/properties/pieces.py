@@ -2,6 +2,7 @@
 
 import json
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 SPACE = st.sampled_from(["", "", "", " ", "\n", "\t\r\n  "])
@@ -10,6 +11,11 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampl
     ["model", '"model": "x"', '{"model":"x"}', 'a\\"model\\":', "\\", '"', "{[", "]}"]
 )
 SCALARS = st.none() | st.booleans() | st.integers(-(10**25), 10**25) | st.floats(-1e9, 1e9) | TEXTS
+
+
+def examples(number: int) -> settings:
+    """So many examples, the same ones in every run."""
+    return settings(max_examples=number, deadline=None, derandomize=True)
 
 
 @st.composite

@@ -3,12 +3,12 @@
 import json
 from typing import Any, NamedTuple
 
-import msgspec
 from doubles.sse import data_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pieces import cut
+from pieces import cut, examples
 
+from gateway.call import Tokens
 from gateway.wire.chunks import ChunkReader
 
 PUBLIC = "team/small"
@@ -92,33 +92,33 @@ def read(pieces: list[bytes]) -> tuple[bytes, ChunkReader]:
 
 
 def seen(reader: ChunkReader) -> tuple[object, ...]:
-    return reader.begun, reader.complete, reader.error, msgspec.to_builtins(reader.usage)
+    return reader.begun, reader.complete, reader.error, reader.tokens
 
 
 def _sent(events: list[Event]) -> bytes:
     return b"".join(event.sent for event in events)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(streams().flatmap(lambda events: st.tuples(st.just(events), cut(_sent(events)))))
-def test_only_the_name_changes_however_it_was_cut(case: tuple[list[Event], list[bytes]]) -> None:
+def test_only_the_name_changes_however_it_was_cut(case: tuple[list[Event], list[bytes]]):
     events, pieces = case
     passed, reader = read(pieces)
     assert passed == b"".join(event.passed for event in events)
     assert seen(reader) == seen(read([event.sent for event in events])[1])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(streams())
-def test_one_piece_is_like_one_piece_per_event(events: list[Event]) -> None:
+def test_one_piece_is_like_one_piece_per_event(events: list[Event]):
     whole, apart = read([_sent(events)]), read([event.sent for event in events])
     assert whole[0] == apart[0]
     assert seen(whole[1]) == seen(apart[1])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(streams())
-def test_a_client_finds_in_every_event_what_the_upstream_put_there(events: list[Event]) -> None:
+def test_a_client_finds_in_every_event_what_the_upstream_put_there(events: list[Event]):
     passed, reader = read([_sent(events)])
     got = [json.loads(data) for data in data_of(passed) if data != "[DONE]"]
     said = [
@@ -131,9 +131,11 @@ def test_a_client_finds_in_every_event_what_the_upstream_put_there(events: list[
         any(choice["finish_reason"] for one in said for choice in one.get("choices", []))
         or b"[DONE]" in passed
     )
-    assert msgspec.to_builtins(reader.usage, str_keys=True) == _usage([one for one in said if "usage" in one])
+    assert reader.tokens == _tokens([one for one in said if "usage" in one])
 
 
-def _usage(reported: list[dict[str, Any]]) -> object:
-    nothing = {"prompt_tokens_details": None, "completion_tokens_details": None}
-    return {**reported[-1]["usage"], **nothing} if reported else None
+def _tokens(reported: list[dict[str, Any]]) -> Tokens | None:
+    if not reported:
+        return None
+    usage = reported[-1]["usage"]
+    return Tokens(usage["prompt_tokens"], usage["completion_tokens"])

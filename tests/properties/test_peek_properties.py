@@ -2,14 +2,13 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pieces import TEXTS, cut, member, string, values
+from pieces import TEXTS, cut, examples, member, string, values
 
 from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
 from gateway.wire import openai
 
-FEW = settings(max_examples=100, deadline=None)
 FRAGMENTS = st.lists(
     st.sampled_from([b'{"model":"m"', b'"stream":', b"true", b"}", b"[", b'"', b"\\u", b"\xff", b"1e999"])
     | st.binary(max_size=4),
@@ -28,24 +27,24 @@ def bodies(draw: st.DrawFn) -> bytes:
     return ("{" + ",".join(members) + "}").encode()
 
 
-@FEW
+@examples(100)
 @given(st.binary(max_size=40) | FRAGMENTS)
-def test_arbitrary_bytes_are_a_peek_or_a_refusal(body: bytes) -> None:
+def test_arbitrary_bytes_are_a_peek_or_a_refusal(body: bytes):
     seen = openai.peek_request(body)
     assert isinstance(seen, openai.Peek) or seen.kind in (INVALID_JSON, INVALID_VALUE)
 
 
-@FEW
+@examples(100)
 @given(st.binary(max_size=40) | FRAGMENTS)
-def test_arbitrary_bytes_from_an_upstream_are_read_or_not(body: bytes) -> None:
+def test_arbitrary_bytes_from_an_upstream_are_read_or_not(body: bytes):
     answer, error = openai.peek_answer(body), openai.read_error(body)
     assert answer is None or openai.is_error(answer) in (True, False)
     assert error is None or isinstance(error.message, str)
 
 
-@FEW
+@examples(100)
 @given(bodies())
-def test_it_sees_what_a_full_decoding_sees(body: bytes) -> None:
+def test_it_sees_what_a_full_decoding_sees(body: bytes):
     whole = json.loads(body)
     model, stream = whole.get("model"), whole.get("stream")
     seen = openai.peek_request(body)
@@ -59,9 +58,9 @@ def test_it_sees_what_a_full_decoding_sees(body: bytes) -> None:
         assert seen == openai.Peek(model, bool(stream))
 
 
-@FEW
+@examples(100)
 @given(bodies().flatmap(cut))
-def test_a_body_that_was_cut_off_is_not_json(pieces: list[bytes]) -> None:
+def test_a_body_that_was_cut_off_is_not_json(pieces: list[bytes]):
     body = b"".join(pieces[:-1])
     seen = openai.peek_request(body)
     if body != b"".join(pieces):

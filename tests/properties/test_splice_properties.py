@@ -3,9 +3,9 @@
 import json
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pieces import KEYS, SPACE, TEXTS, member, string, values
+from pieces import KEYS, SPACE, TEXTS, examples, member, string, values
 
 from gateway.wire.splice import model_spans, parts, replace
 
@@ -38,15 +38,15 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(original.encode(), text.encode().replace(MARK.encode(), NAME))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases())
-def test_every_byte_but_the_names_is_left_alone(case: Case) -> None:
+def test_every_byte_but_the_names_is_left_alone(case: Case):
     assert replace(case.before, model_spans(case.before), NAME) == case.after
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(cases())
-def test_it_equals_decoding_replacing_and_encoding(case: Case) -> None:
+def test_it_equals_decoding_replacing_and_encoding(case: Case):
     def renamed(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
         return [
             (key, "org/new é") if key == "model" and isinstance(value, str) else (key, value)
@@ -57,9 +57,9 @@ def test_it_equals_decoding_replacing_and_encoding(case: Case) -> None:
     assert _top_pairs(spliced) == renamed(_top_pairs(case.before))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(cases())
-def test_parts_are_the_same_bytes_unjoined(case: Case) -> None:
+def test_parts_are_the_same_bytes_unjoined(case: Case):
     spans = model_spans(case.before)
     assert b"".join(parts(case.before, spans, NAME)) == replace(case.before, spans, NAME)
 

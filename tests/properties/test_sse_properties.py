@@ -3,9 +3,9 @@
 import re
 
 from doubles.sse import data_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pieces import cut
+from pieces import cut, examples
 
 from gateway.wire.sse import EventSplitter, lines
 
@@ -14,13 +14,13 @@ LINES = st.sampled_from(
     [b"", b"", b"data: {}", b"data: x", b"data", b": comment", b"event: e", b"id: 1", b"\xef", BOM, b"\x00"]
 )
 ENDS = st.sampled_from([b"\n", b"\n", b"\r\n", b"\r"])
+WHOLE = st.sampled_from([b"data: x\n\n", b"data: x\n\n\n", b": c\n", b"\n", b"data: y\r\n\r\n"])
 STREAMS = st.builds(
     lambda bom, body, rest: bom + b"".join(line + end for line, end in body) + rest,
     st.sampled_from([b"", BOM]),
     st.lists(st.tuples(LINES, ENDS), max_size=12),
     st.sampled_from([b"", b"data: unfinished", b"\xef\xbb"]),
 )
-FEW = settings(max_examples=150, deadline=None)
 
 
 def split(pieces: list[bytes]) -> list[bytes]:
@@ -41,45 +41,45 @@ def expected(stream: bytes) -> list[bytes]:
     return events
 
 
-@FEW
+@examples(150)
 @given(STREAMS.flatmap(lambda stream: st.tuples(st.just(stream), cut(stream))))
-def test_any_cutting_gives_the_same_events(case: tuple[bytes, list[bytes]]) -> None:
+def test_any_cutting_gives_the_same_events(case: tuple[bytes, list[bytes]]):
     stream, pieces = case
     assert split(pieces) == expected(stream)
 
 
-@FEW
-@given(st.lists(st.sampled_from([b"data: x\n\n", b": c\n", b"\n", b"data: y\r\n\r\n"]), max_size=6))
-def test_pieces_that_are_mostly_whole_events_give_the_same_events(pieces: list[bytes]) -> None:
+@examples(150)
+@given(st.lists(WHOLE, max_size=6))
+def test_pieces_that_are_mostly_whole_events_give_the_same_events(pieces: list[bytes]):
     assert split(pieces) == expected(b"".join(pieces))
 
 
-@FEW
+@examples(150)
 @given(STREAMS)
-def test_one_piece_gives_the_same_events(stream: bytes) -> None:
+def test_one_piece_gives_the_same_events(stream: bytes):
     assert split([stream]) == expected(stream)
 
 
-@FEW
+@examples(150)
 @given(st.binary(max_size=60).map(lambda noise: noise + b"\n\r\n").flatmap(cut))
-def test_no_byte_is_lost_doubled_or_moved(pieces: list[bytes]) -> None:
+def test_no_byte_is_lost_doubled_or_moved(pieces: list[bytes]):
     stream = b"".join(pieces).removeprefix(BOM)
     joined = b"".join(split(pieces))
     assert stream.startswith(joined)
     assert stream[len(joined) :].strip(b"\r\n") == b""  # it ended with a blank line: no word is left over
 
 
-@FEW
+@examples(150)
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12))
 def test_a_client_dispatches_from_the_events_what_it_does_from_the_stream(
     body: list[tuple[bytes, bytes]],
-) -> None:
+):
     stream = b"".join(line + end for line, end in body if b"\xef" not in line) + b"\n\n"
     assert data_of(b"".join(split([stream, b""]))) == data_of(stream)
 
 
-@FEW
+@examples(150)
 @given(st.lists(st.tuples(LINES, ENDS), max_size=6))
-def test_lines_are_the_lines_that_hold_something(body: list[tuple[bytes, bytes]]) -> None:
+def test_lines_are_the_lines_that_hold_something(body: list[tuple[bytes, bytes]]):
     event = b"".join(line + end for line, end in body)
     assert lines(event) == [line for line, _ in body if line]

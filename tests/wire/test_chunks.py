@@ -55,8 +55,7 @@ def test_sse_05_no_space_after_the_colon(reader: ChunkReader):
     sent = b"".join(events).replace(b"data: ", b"data:")
     assert reader.feed(sent) == public(sent)
     assert reader.complete
-    assert reader.usage is not None
-    assert openai.tokens(reader.usage).input == 5
+    assert reader.tokens == openai.Tokens(5)
 
 
 def test_sse_08_comments_pass_and_begin_nothing(reader: ChunkReader):
@@ -74,7 +73,7 @@ def test_sse_09_what_breaks_a_client_is_dropped(reader: ChunkReader, event: byte
 
 def test_sse_09_id_and_retry_are_taken_out_of_an_event(reader: ChunkReader):
     assert reader.feed(b"id: 7\nretry: 1000\n" + chunk("a")) == public(chunk("a"))
-    assert reader.feed(b': note\r\nid: 8\r\ndata: {"x":1}\r\n\r\n') == b': note\ndata: {"x":1}\n\n'
+    assert reader.feed(b': note\r\nid: 8\r\ndata: {"x":1}\r\n\r\n') == b': note\r\ndata: {"x":1}\r\n\r\n'
 
 
 @pytest.mark.parametrize("data", [b": keepalive", b"ping", b"[1]", b"null", b'"text"', b"[DONE"])
@@ -101,6 +100,19 @@ def test_sse_12_a_finish_reason_alone_is_complete(reader: ChunkReader):
 def test_sse_12_done_alone_is_complete(reader: ChunkReader):
     reader.feed(chunk("a"))
     assert reader.feed(DONE) == DONE
+    assert reader.complete
+
+
+def test_one_finished_choice_among_others_is_complete(reader: ChunkReader):
+    reader.feed(chunk(choices=[{"index": 0, "finish_reason": "stop"}, {"index": 1, "finish_reason": None}]))
+    assert reader.complete
+    reader.feed(chunk("a"))
+    assert reader.complete
+
+
+@pytest.mark.parametrize("event", [b"data:   [DONE] \n\n", b"data: [DONE]\ndata:\n\n"])
+def test_space_around_done_does_not_hide_it(reader: ChunkReader, event: bytes):
+    assert reader.feed(event) == event
     assert reader.complete
 
 
@@ -147,13 +159,12 @@ def test_an_error_that_is_null_is_none(reader: ChunkReader):
 def test_sse_18_the_usage_chunk_passes_unchanged(reader: ChunkReader):
     event = chunk(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7})
     assert reader.feed(chunk("", "stop") + event) == public(chunk("", "stop") + event)
-    assert reader.usage is not None
-    assert openai.tokens(reader.usage) == openai.Tokens(5, 2)
+    assert reader.tokens == openai.Tokens(5, 2)
 
 
 def test_a_later_chunk_without_usage_does_not_undo_it(reader: ChunkReader):
     reader.feed(chunk("a", usage={"prompt_tokens": 5}) + chunk("b", usage=None) + chunk("c"))
-    assert reader.usage is not None
+    assert reader.tokens == openai.Tokens(5)
 
 
 @pytest.mark.parametrize("usage", ["[]", '"none"', '{"prompt_tokens":"5"}', '{"prompt_tokens_details":[]}'])
@@ -180,6 +191,19 @@ def test_a_model_inside_of_the_content_is_not_the_model(reader: ChunkReader):
 def test_a_model_that_changes_within_the_stream_is_replaced_all_the_same(reader: ChunkReader):
     for model in ("up-small", "up-small", "up-small-2", "up", "up-small"):
         assert reader.feed(chunk("a", model=model)) == chunk("a", model=NAME)
+
+
+def test_a_second_model_in_one_chunk_is_replaced_too(reader: ChunkReader):
+    reader.feed(b'data: {"model":"up"}\n\n')
+    passed = reader.feed(b'data: {"model":"up","x":1,"model":"up"}\n\n')
+    assert passed == b'data: {"model":"m-small","x":1,"model":"m-small"}\n\n'
+
+
+@pytest.mark.parametrize("cut", range(1, 45))
+def test_a_line_after_the_data_belongs_to_the_event_wherever_it_was_cut(reader: ChunkReader, cut: int):
+    reader.feed(chunk("a"))
+    event = chunk("b")[:-1] + b"id: 7\n\n"
+    assert reader.feed(event[:-cut]) + reader.feed(event[-cut:]) == public(chunk("b"))
 
 
 def test_data_over_several_lines_is_one_chunk(reader: ChunkReader):

