@@ -86,9 +86,21 @@ class LiteLLM(FromPyPI):
         return [self.program, "--config", str(file), *where, "--num_workers", "1", "--telemetry", "False"]
 
     def environment(self) -> dict[str, str]:
-        # Production mode reads no .env; the local map keeps it from asking the internet for prices.
-        quiet = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR"}
-        local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True", "DISABLE_ADMIN_UI": "True"}
+        # Production mode reads no .env; with the local lists it asks the internet for nothing.
+        quiet = {
+            "LITELLM_MODE": "PRODUCTION",
+            "LITELLM_LOG": "ERROR",
+            "NO_DOCS": "True",
+            "DISABLE_ADMIN_UI": "True",
+        }
+        lists = (
+            "MODEL_COST_MAP",
+            "ANTHROPIC_BETA_HEADERS",
+            "AUTOROUTER_PRESETS",
+            "BLOG_POSTS",
+            "POLICY_TEMPLATES",
+        )
+        local = {f"LITELLM_LOCAL_{name}": "True" for name in lists}
         return super().environment() | quiet | local
 
 

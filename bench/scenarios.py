@@ -64,7 +64,7 @@ def scenarios(quick: bool) -> list[Scenario]:
         Scenario("stream-2000", 2000, 2.0, chunks=64, pace=0.125, rounds=1, slow=True),
     ]
     flat = Scenario("stream-400-flat", 400, 2.0, chunks=64)
-    bodies = [Scenario(f"body-{name}", 4, 1.5, size=size, rounds=2) for name, size in SIZES.items()]
+    bodies = [Scenario(f"body-{name}", 4, 1.0, size=size, rounds=2) for name, size in SIZES.items()]
     hold = Scenario("hold-5000", 5000, 8.0, chunks=8, pace=2.0, once=True, pulse=0.05, rounds=1, slow=True)
     loads = [*chats, quiet, *paced, flat, *bodies, hold]
     return [replace(load, window=1.0) for load in loads] if quick else loads

@@ -151,7 +151,7 @@ class Gateway:
             await asyncio.sleep(drain.delay)
         self._server.close()
         self._serve.closed = True
-        self._listener.pre_shutdown()
+        self._listener.drain()
         if self._serve.open_calls:
             await asyncio.wait(set(self._serve.open_calls), timeout=drain.timeout)
         for task in tuple(self._serve.open_calls):

@@ -89,6 +89,7 @@ class Call:
         "lease",
         "model",
         "outcome",
+        "passing",
         "queue_s",
         "ready_at",
         "request_id",
@@ -118,6 +119,7 @@ class Call:
         self.caller: Caller | None = None
         self.route: Route | None = None
         self.candidate: Candidate | None = None
+        self.passing: Sequence[tuple[str, str]] = ()  # headers of the upstream's answer that reach the client
         self.attempts = 0
         self.tokens: Tokens | None = None
         self.status = 0
@@ -175,15 +177,12 @@ class Stream(Protocol):
 
 
 class Reply:
-    """What the pipeline answers: a whole body or a stream, with the upstream's headers that may pass."""
+    """What the pipeline answers: a whole body or a stream."""
 
-    __slots__ = ("body", "headers", "status", "stream")
+    __slots__ = ("body", "status", "stream")
 
-    def __init__(
-        self, status: int, headers: list[tuple[str, str]], body: bytes = b"", stream: Stream | None = None
-    ) -> None:
+    def __init__(self, status: int, body: bytes = b"", stream: Stream | None = None) -> None:
         self.status = status
-        self.headers = headers
         self.body = body
         self.stream = stream
 

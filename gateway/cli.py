@@ -19,9 +19,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(given)
     path = Path(arguments.config or os.environ.get("SLUICE_CONFIG") or "sluice.yaml")
     if arguments.command == "check":
-        from gateway import check
+        from gateway.check import run as check
 
-        return check.run(
+        return check(
             path, arguments.show, arguments.connect, out=sys.stdout, err=sys.stderr, environ=os.environ
         )
     from gateway.run import serve

@@ -105,7 +105,7 @@ class _Parent:
     async def _keep(self, worker: _Worker) -> None:
         """Start a worker, and again whenever it has ended, until the gateway stops."""
         while not self._stopping:
-            process = worker.process = await self._spawn(worker)
+            process = await self._spawn(worker)
             status = await process.wait()
             _forget_gauges(process.pid, str(self._folder))  # its counters stay
             if not self._stopping:
@@ -125,6 +125,9 @@ class _Parent:
             env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._folder)},
             start_new_session=True,  # a Ctrl-C on the terminal is the parent's to pass on
         )
+        worker.process = process
+        if self._stopping:  # between the decision to start it and now
+            process.terminate()
         if process.stdin is None or process.stdout is None:
             raise AssertionError("both are pipes")
         # Secrets go through the pipe, not through arguments or the environment. It stays open: a worker whose

@@ -63,7 +63,7 @@ def run(served, monkeypatch, capsys):
 
 def test_the_drop_in_example(run):
     models, answer, error = run("drop_in_sdk.py").splitlines()
-    assert (models, answer) == ("models: embed, small", "answer: pong")
+    assert (models, answer) == ("models: small, embed", "answer: pong")
     assert re.fullmatch(r"error: model_not_found under request id req-[0-9a-f]{32}", error)
 
 

@@ -68,7 +68,7 @@ class Answer(web.StreamResponse):
 def _advice(refusal: Refusal) -> Headers:
     """`retry-after` in both units, or `x-should-retry: false`; never both."""
     if refusal.retry_after is not None:
-        ms = max(1, math.ceil(refusal.retry_after * 1000))
+        ms = max(1, math.ceil(refusal.retry_after * 1000 - 1e-6))  # 0.35 s is 350.00000000000006 ms
         return [("Retry-After", str(max(1, math.ceil(ms / 1000)))), ("Retry-After-Ms", str(ms))]
     told = any(name == "x-should-retry" for name, _ in refusal.headers)
     return [("x-should-retry", "false")] if refusal.kind.final and not told else []

@@ -54,6 +54,7 @@ class Forward:
         call.sent_at = self._clock()
         self._holds[upstream.name].take(call)
         exchange = await self._send(upstream, call, candidate)
+        call.passing = _passing(exchange.headers)
         try:
             if not 200 <= exchange.status < 300:
                 raise await self._refused(exchange, upstream, call)
@@ -87,7 +88,7 @@ class Forward:
         body: bytes | None = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
         if body is not None and "content-encoding" in exchange.headers:
             body = upstream.plain(exchange, body, self._max_body)
-        answer = openai.peek_answer(body) if body is not None else None
+        answer = openai.peek_whole(body) if body is not None else None
         if body is None or answer is None:
             raise _invalid(upstream, "answered with something that is not a JSON object")
         if openai.is_error(answer):
@@ -97,22 +98,20 @@ class Forward:
             call.tokens = openai.tokens(answer.usage)
         if isinstance(answer.model, str) and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
-        return Reply(200, _headers(exchange, call, call.candidate), body)
+        return Reply(200, body)
 
     async def _stream(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
         kind = exchange.headers.get("content-type", "")
         if not kind.lower().startswith("text/event-stream") or "content-encoding" in exchange.headers:
             raise await self._not_a_stream(exchange, upstream, call)
-        relay = StreamRelay(exchange, ChunkReader(route.name, route.encoded), call, upstream, self._clock)
-        self._sweep.add(relay)
+        reader = ChunkReader(route.name, route.encoded)
+        relay = StreamRelay(exchange, reader, call, upstream, self._sweep, self._clock)
         try:
             await relay.begun
         except BaseException:
             relay.close()
             raise
-        finally:
-            self._sweep.discard(relay)  # whoever takes the stream over watches it further
-        return Reply(200, _headers(exchange, call, call.candidate), stream=relay)
+        return Reply(200, stream=relay)
 
     async def _not_a_stream(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
         if exchange.headers.get("content-type", "").lower().startswith("application/json"):
@@ -142,21 +141,18 @@ class _InFlight:
         self._verdicts[_VERDICTS.get(call.outcome, "retryable")].inc()
 
 
-def _headers(exchange: Exchange, call: Call, candidate: Candidate | None) -> list[tuple[str, str]]:
-    """Headers of the answer that come from the upstream or tell about it."""
-    told: list[tuple[str, str]] = []
-    if candidate is not None:
-        told += [("x-sluice-upstream", candidate.upstream), ("x-sluice-model", candidate.model)]
-    told.append(("x-sluice-attempts", str(call.attempts)))
-    given = exchange.headers
-    for name in wire_headers.ANSWER_HEADERS:
-        if name in given and (value := wire_headers.clean(given[name])):
-            told.append((name, value))
+def _passing(given: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers of an upstream's answer that reach the client."""
+    passing = [
+        (name, value)
+        for name in wire_headers.ANSWER_HEADERS
+        if name in given and (value := wire_headers.clean(given[name]))
+    ]
     for name in wire_headers.UPSTREAM_REQUEST_IDS:
         if name in given and (value := wire_headers.clean(given[name])):
-            told.append(("x-upstream-request-id", value))
+            passing.append(("x-upstream-request-id", value))
             break
-    return told
+    return passing
 
 
 def _invalid(upstream: Upstream, what: str) -> Failure:

@@ -10,11 +10,15 @@ import asyncio
 from gateway.call import Call
 from gateway.clock import Clock
 from gateway.edge.client_stream import ClientStream
+from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Exchange
 from gateway.edge.upstream import Upstream
 from gateway.errors import UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, UPSTREAM_TIMEOUT, Failure
 from gateway.wire.chunks import ChunkReader, InvalidChunk
 from gateway.wire.sse import EventTooLarge
+
+_REST_S = 1.0
+"""Seconds that an upstream has after `[DONE]` to end its body, so that its connection can be used again."""
 
 
 class StreamRelay:
@@ -25,7 +29,13 @@ class StreamRelay:
     """
 
     def __init__(
-        self, exchange: Exchange, reader: ChunkReader, call: Call, upstream: Upstream, clock: Clock
+        self,
+        exchange: Exchange,
+        reader: ChunkReader,
+        call: Call,
+        upstream: Upstream,
+        sweep: Sweep,
+        clock: Clock,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.begun: asyncio.Future[None] = loop.create_future()
@@ -34,13 +44,16 @@ class StreamRelay:
         self._exchange = exchange
         self._call = call
         self._upstream = upstream
+        self._sweep = sweep
         self._clock = clock
         self._client: ClientStream | None = None
         self._early: list[bytes] = []
         self._paused = False
         self._heard = False
         self._finished = False
+        self._silent = False  # the upstream will send no more
         self._moved_at = clock()  # bytes came in, or a slow client made room
+        sweep.add(self)
         exchange.pump(self)
 
     def attach(self, client: ClientStream) -> None:
@@ -71,18 +84,20 @@ class StreamRelay:
         """BodySink: the body ended in an orderly way, which does not mean that the stream is whole."""
         if not self._finished:
             self._take(self.reader.end(), self._clock())
-            self.failed(Failure(UPSTREAM_ERROR, self._says("ended the stream before it was complete")))
+        self.failed(Failure(UPSTREAM_ERROR, self._says("ended the stream before it was complete")))
 
     def failed(self, failure: Failure) -> None:
         """BodySink: no more will come. After a finish_reason or `[DONE]` nothing is missing."""
+        self._silent = True
         self._finish(None if self.reader.complete else failure)
 
     def tick(self, now: float) -> None:
         """Watcher: end a stream that stands still, on either side."""
         upstream, call = self._upstream, self._call
         if self._finished:
-            return
-        if self._paused:
+            if self._silent or now - self._moved_at > _REST_S:
+                self._let_go()
+        elif self._paused:
             if now - self._moved_at > upstream.idle_s and self._client is not None:
                 self._client.abandon()
         elif self._heard and now - self._moved_at > upstream.idle_s:
@@ -94,13 +109,21 @@ class StreamRelay:
             self.failed(Failure(UPSTREAM_TIMEOUT, self._says("did not begin its stream in time")))
 
     def close(self) -> None:
-        """Let go of both sides; an upstream that is still sending is cut off."""
+        """Let go of the client at once, and of the upstream unless only the end of its body is missing."""
+        whole = self._finished and self.reader.done
         self._finished = True
         self.over.cancel()
         self.begun.cancel()
-        self._exchange.abort()
         if self._client is not None:
             self._client.connection.on_drained(None)
+        if self._silent or not whole:
+            self._let_go()
+        elif self._paused:
+            self._go_on()
+
+    def _let_go(self) -> None:
+        self._sweep.discard(self)
+        self._exchange.abort()
 
     def _take(self, events: bytes, now: float) -> None:
         if events:
@@ -109,9 +132,16 @@ class StreamRelay:
                 self._early.append(events)
             else:
                 self._write(client, events, now)
-        if self.reader.error is not None:
+        if self.reader.done:
+            self._begin(now)
+            self._finish(None)
+        elif self.reader.error is not None:
             self._finish(self._upstream.failure(200, self.reader.error))
         elif self._call.first_token_at == 0.0 and self.reader.begun:
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        if not self.begun.done():
             self._call.first_token_at = self._call.answered_at = now
             self.begun.set_result(None)
 

@@ -16,7 +16,7 @@ from gateway.edge.models import ModelList
 from gateway.edge.server import Connection
 from gateway.edge.streaming import DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.edge.sweep import Sweep
-from gateway.errors import INTERNAL_ERROR, INVALID_VALUE, Failure, Refusal
+from gateway.errors import BODY_TIMEOUT, BODY_TOO_LARGE, INTERNAL_ERROR, INVALID_VALUE, Failure, Refusal
 from gateway.layers.admission import admit
 from gateway.log import logger
 from gateway.metrics import OTHER
@@ -66,6 +66,8 @@ class Serve:
                 200, [*JSON, *self._headers(request, call)], b'{"status":"ok"}', close=self.draining
             )
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
+        connection = cast(Connection, request.protocol)
+        connection.serving = True
         self.open_calls.add(task)
         try:
             return await self._guarded(request, call, found, task)
@@ -74,6 +76,7 @@ class Serve:
             raise
         finally:
             self.open_calls.discard(task)
+            connection.serving = False
             self._settle(call)
 
     async def _guarded(
@@ -94,7 +97,9 @@ class Serve:
             answer = BUG
         if isinstance(answer, Refusal):
             call.status, call.outcome = answer.kind.status, answer.kind.outcome
-            answer = Answer.refusal(answer, self._headers(request, call), close=self.draining)
+            # What is left of such a body is not worth waiting for.
+            close = self.draining or answer.kind in (BODY_TIMEOUT, BODY_TOO_LARGE)
+            answer = Answer.refusal(answer, self._headers(request, call), close=close)
         await answer.prepare(request)
         connection = cast(Connection, request.protocol)
         if connection.full:
@@ -131,7 +136,7 @@ class Serve:
         if isinstance(reply, Refusal):
             return reply
         call.status, call.outcome = reply.status, "ok"
-        headers = [*JSON, *reply.headers, *self._headers(request, call)]
+        headers = [*JSON, *self._headers(request, call)]
         return Answer(reply.status, headers, reply.body, close=self.draining)
 
     def _settle(self, call: Call) -> None:
@@ -176,6 +181,11 @@ class Serve:
     def _headers(self, request: web.BaseRequest, call: Call) -> Headers:
         """The gateway's own headers on any answer."""
         own = [("x-request-id", call.request_id), *self._cors.headers(request.headers)]
+        if call.candidate is not None:
+            own.append(("x-sluice-upstream", call.candidate.upstream))
+            own.append(("x-sluice-model", call.candidate.model))
+            own.append(("x-sluice-attempts", str(call.attempts)))
+            own += call.passing
         if call.answered_at:
             own.append(("x-sluice-queue-ms", f"{call.queue_s * 1000:.3f}"))
             own.append(("x-sluice-overhead-ms", f"{call.overhead_s(self._clock()) * 1000:.3f}"))

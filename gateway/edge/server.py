@@ -22,11 +22,12 @@ MAX_HEADER_BYTES = 32 * 1024
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_drained", "_went_quiet", "full")
+    __slots__ = ("_drained", "_went_quiet", "full", "serving")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.full = False  # the client takes less than it is sent
+        self.serving = False  # a request is under way
         self._drained: Callable[[], None] | None = None
         self._went_quiet: asyncio.Future[None] | None = None
 
@@ -95,6 +96,14 @@ class Listener(web.Server):
             max_line_size=MAX_HEADER_BYTES,
             max_field_size=MAX_HEADER_BYTES,
         )
+
+    def drain(self) -> None:
+        """Close idle connections now, and the others after the answer that they are waiting for."""
+        for connection in self.connections:
+            if isinstance(connection, Connection) and connection.serving:
+                connection.close()
+            else:
+                connection.force_close()
 
 
 def assert_c_parser() -> None:

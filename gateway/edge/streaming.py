@@ -55,7 +55,7 @@ class StreamedCall:
         if connection.full or connection.transport is None:
             return
         if not self.client.started:
-            self._start([], now)
+            self._start(now)
         self.client.send(HEARTBEAT, now)
 
     async def run(self, handle: Handler, sweep: Sweep) -> web.StreamResponse | Refusal:
@@ -66,16 +66,14 @@ class StreamedCall:
             if isinstance(reply, Refusal):
                 return self._refused(reply)
             relay = cast(StreamRelay, reply.stream)
-            sweep.add(relay)
             try:
                 if not self.client.started:
-                    self._start(reply.headers, self._clock())
+                    self._start(self._clock())
                 relay.attach(self.client)
                 failure = await relay.over
                 self._end(failure, in_band=relay.reader.error is not None)
             finally:
                 self._call.tokens = relay.reader.tokens
-                sweep.discard(relay)
                 relay.close()
         except Failure as failure:
             return self._refused(failure.as_refusal())
@@ -89,9 +87,9 @@ class StreamedCall:
             sweep.discard(self)
         return self.client
 
-    def _start(self, headers: Headers, now: float) -> None:
+    def _start(self, now: float) -> None:
         self._call.status = 200
-        self.client.start([*headers, *self._headers(self._call)], now)
+        self.client.start(self._headers(self._call), now)
 
     def _refused(self, refusal: Refusal) -> web.StreamResponse | Refusal:
         if not self.client.started:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from gateway.call import Call, Candidate
+from gateway.clock import unix_now
 from gateway.edge.transport import Exchange, Transport
 from gateway.errors import PASSED_THROUGH, UPSTREAM_AUTH_FAILED, Failure, Kind, upstream_status
 from gateway.wire import headers as wire_headers
@@ -11,6 +12,7 @@ from gateway.wire import splice
 from gateway.wire.encoding import decoded
 from gateway.wire.mask import Masker
 from gateway.wire.openai import UpstreamError, read_error
+from gateway.wire.retry_after import retry_after
 
 LONGEST_ERROR = 64 * 1024
 """Bytes of an error body that are read; the rest of it is not wanted."""
@@ -63,7 +65,7 @@ class Upstream:
         if status < 400:
             status = told.status if told is not None and told.status is not None else 502
         kind = upstream_status(status)
-        retry_after = _retry_after(headers) if headers is not None else None
+        wait = retry_after(headers, unix_now()) if headers is not None else None
         if status in PASSED_THROUGH:
             told = told or UpstreamError(f"Upstream `{self.name}` refused the request.")
             seen, mask = kind, self._mask
@@ -75,9 +77,9 @@ class Upstream:
             message = f"Upstream `{self.name}` refused the gateway's own credentials."
         elif told is not None:
             message = f"{message[:-1]}: {self._mask(told.message)}"
-        if kind.status in (429, 503) and retry_after is None:
-            retry_after = 1.0
-        return Failure(kind, message, retry_after=retry_after, should_retry=_should_retry(headers))
+        if kind.status in (429, 503) and wait is None:
+            wait = 1.0
+        return Failure(kind, message, retry_after=wait, should_retry=_should_retry(headers))
 
     def plain(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
         """The body without a compression that nobody asked for; None when it cannot be undone."""
@@ -118,15 +120,3 @@ def _should_retry(headers: Mapping[str, str] | None) -> bool | None:
     """What the upstream says itself on trying again."""
     told = headers.get("x-should-retry") if headers is not None else None
     return {"true": True, "false": False}.get(told or "")
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """The upstream's wish in seconds, milliseconds first; None for none and for nonsense."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) * scale
-        except ValueError:
-            continue
-        if 0 < seconds <= 86_400:
-            return seconds
-    return None

@@ -28,11 +28,10 @@ class ChunkReader:
     """Sans-IO: feed pieces of bytes, get the bytes to pass on; the attributes tell what has been seen.
 
     `begun` is set by the first event that is neither comment nor error, `complete` by a finish_reason or
-    `[DONE]`, `error` by an error event, after which nothing is passed on any more.
+    `[DONE]`, `done` by the latter alone, `error` by an error event; after those two nothing is passed on.
     """
 
     __slots__ = (
-        "_done",
         "_events",
         "_name",
         "_public",
@@ -40,6 +39,7 @@ class ChunkReader:
         "_swapped",
         "begun",
         "complete",
+        "done",
         "error",
         "tokens",
     )
@@ -51,7 +51,7 @@ class ChunkReader:
         self._events = sse.EventSplitter()
         self._seen = b""  # the beginning of the last spliced event, up to the end of its model value ...
         self._swapped = b""  # ... and what it was replaced with: most streams repeat it in every event
-        self._done = False
+        self.done = False
         self.begun = False
         self.complete = False
         self.error: bytes | None = None
@@ -90,7 +90,7 @@ class ChunkReader:
         return b"".join(map(self._pass, self._events.end()))
 
     def _pass(self, event: bytes) -> bytes:
-        if self._done or self.error is not None:
+        if self.done or self.error is not None:
             return b""
         if event[:7] == b"data: {" and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
             data = self._chunk(event[6:-2])
@@ -102,7 +102,7 @@ class ChunkReader:
         lines = list(_DATA.finditer(event))
         data = b"\n".join(line[1] or b"" for line in lines).strip()
         if data == b"[DONE]":
-            self.begun = self.complete = self._done = True
+            self.begun = self.complete = self.done = True
             self._seen = b""
             return event
         if not data.startswith(b"{"):  # nothing in it for a client to parse

@@ -103,11 +103,29 @@ def peek_request(body: bytes) -> Peek | Refusal:
         return Refusal(INVALID_JSON, "The body is nested too deeply.")
     except msgspec.DecodeError as error:
         return Refusal(INVALID_JSON, f"The body is not valid JSON: {error}.")
+    if not _is_utf8(body):
+        return Refusal(INVALID_JSON, "The body is not UTF-8.")
     if not isinstance(seen.model, str) or not seen.model:
         return Refusal(INVALID_VALUE, "`model` must be given, as a non-empty string.", "model")
     if not isinstance(seen.stream, bool | None):
         return Refusal(INVALID_VALUE, "`stream` must be true or false.", "stream")
     return Peek(seen.model, bool(seen.stream))
+
+
+def _is_utf8(text: bytes) -> bool:
+    """Whether strings that a peek has skipped are text too."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def peek_whole(body: bytes) -> Answer | None:
+    """As `peek_answer`, for a whole answer: None also when it is not UTF-8."""
+    return peek_answer(body) if _is_utf8(body) else None
 
 
 def peek_answer(body: bytes) -> Answer | None:

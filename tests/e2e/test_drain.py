@@ -4,6 +4,7 @@ import asyncio
 import signal
 import urllib.error
 import urllib.request
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from doubles import replies
@@ -32,9 +33,11 @@ def readiness(gateway: GatewayProcess) -> int:
         return 0
 
 
-async def open_streams(gateway: GatewayProcess) -> tuple[list[RawClient], list[Answer]]:
-    """Streams of which the first event has been read."""
-    clients = [await RawClient.open(gateway.port) for _ in range(STREAMS)]
+async def open_streams(
+    gateway: GatewayProcess, stack: AsyncExitStack
+) -> tuple[list[RawClient], list[Answer]]:
+    """Streams of which the first event has been read; `stack` closes their clients."""
+    clients = [await stack.enter_async_context(await RawClient.open(gateway.port)) for _ in range(STREAMS)]
     answers = []
     for client in clients:
         await client.request("POST", CHAT, S0)
@@ -47,9 +50,10 @@ async def open_streams(gateway: GatewayProcess) -> tuple[list[RawClient], list[A
 async def test_ops_01_open_streams_finish(upstream: FaultUpstream, tmp_path: Path) -> None:
     go_on = asyncio.Event()
     upstream.always([sse_head(), frame(EVENTS[0]), Until(go_on), *map(frame, EVENTS[1:]), LAST_CHUNK])
-    with GatewayProcess(settings(upstream.url), tmp_path) as gateway:
-        clients, answers = await open_streams(gateway)
-        idle = await RawClient.open(gateway.port)
+    async with AsyncExitStack() as stack:
+        gateway = stack.enter_context(GatewayProcess(settings(upstream.url), tmp_path))
+        clients, answers = await open_streams(gateway, stack)
+        idle = await stack.enter_async_context(await RawClient.open(gateway.port))
         await idle.request("GET", "/health")
         assert (await idle.response()).status == 200
         assert await asyncio.to_thread(readiness, gateway) == 200
@@ -62,8 +66,6 @@ async def test_ops_01_open_streams_finish(upstream: FaultUpstream, tmp_path: Pat
             await client.rest(answer)
             assert answer.complete
             assert contents(answer.body) == "onetwo"
-            await client.close()
-        await idle.close()
         assert await asyncio.to_thread(gateway.process.wait, 10) == 0
     assert len(upstream.calls) == STREAMS
 
@@ -91,10 +93,11 @@ async def refused(gateway: GatewayProcess, idle: RawClient) -> bool:
 async def test_ops_01_streams_that_take_too_long_are_told(upstream: FaultUpstream, tmp_path: Path) -> None:
     upstream.always([sse_head(), frame(piece("one")), NEVER])
     config = settings(upstream.url, server={"drain": {"timeout": "300ms"}})
-    with GatewayProcess(config, tmp_path) as gateway:
-        clients, answers = await open_streams(gateway)
+    async with AsyncExitStack() as stack:
+        gateway = stack.enter_context(GatewayProcess(config, tmp_path))
+        clients, answers = await open_streams(gateway, stack)
         upstream.always([NEVER])
-        whole = await RawClient.open(gateway.port)
+        whole = await stack.enter_async_context(await RawClient.open(gateway.port))
         await whole.request("POST", CHAT, C0)
         await upstream.received(STREAMS + 1)
         gateway.terminate()
@@ -103,13 +106,11 @@ async def test_ops_01_streams_that_take_too_long_are_told(upstream: FaultUpstrea
             assert (answer.complete, answer.end) == (False, "fin")
             error = final_error(answer.body)
             assert (error["type"], error["code"]) == ("overloaded_error", "draining")
-            await client.close()
         answer = await whole.response()
         assert answer.status == 503
         assert answer.error["code"] == "draining"
         assert answer.header("retry-after")
         assert answer.header("connection") == "close"
-        await whole.close()
         assert await asyncio.to_thread(gateway.process.wait, 10) == 0
     await upstream.idle()
 
@@ -126,12 +127,11 @@ async def test_ops_01_a_delay_serves_on_while_it_is_not_ready(
 
 async def test_ops_01_a_second_signal_ends_at_once(upstream: FaultUpstream, tmp_path: Path) -> None:
     upstream.always([sse_head(), frame(piece("one")), NEVER])
-    with GatewayProcess(settings(upstream.url), tmp_path) as gateway:
-        clients, _ = await open_streams(gateway)
+    async with AsyncExitStack() as stack:
+        gateway = stack.enter_context(GatewayProcess(settings(upstream.url), tmp_path))
+        await open_streams(gateway, stack)
         gateway.terminate()
         await eventually(lambda: readiness(gateway) == 503, "not ready")
         gateway.process.send_signal(signal.SIGINT)
         await asyncio.to_thread(gateway.process.wait, 10)
-        for client in clients:
-            await client.close()
     await upstream.idle()

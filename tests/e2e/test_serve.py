@@ -62,7 +62,7 @@ def children(pid: int) -> list[int]:
 
 
 def serving(pid: int) -> list[int]:
-    """The children that are gateway workers (Python starts helper processes of its own, too)."""
+    """The children that are gateway workers (Python may start others of its own)."""
     return [one for one in children(pid) if b"gateway" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
@@ -83,7 +83,7 @@ async def test_two_workers_answer_on_one_port_and_are_counted_as_one(two_workers
     assert (await call(two_workers.admin_port, "GET", "/admin/stack")).status == 200
 
 
-async def test_a_dead_worker_is_replaced(two_workers: GatewayProcess) -> None:
+async def test_a_dead_worker_is_replaced_and_a_drain_meanwhile_ends(two_workers: GatewayProcess) -> None:
     parent = two_workers.process.pid
     before = serving(parent)
     assert len(before) == 2

@@ -23,10 +23,8 @@ async def test_sse_09_the_sdk_reads_through_silence_and_stray_fields(
     gateway = await start_gateway(settings(upstream.url, server={"heartbeat": "50ms"}))
     quiet = Pause(0.2)
     marked = b"id: 9\nretry: 2\n" + EVENTS[1]
-    sent = [EVENTS[0], *FIELDS, marked, *EVENTS[2:]]
-    upstream.always(
-        [quiet, sse_head(), quiet, *(step for one in sent for step in (frame(one), quiet)), LAST_CHUNK]
-    )
+    first, *rest = map(frame, [EVENTS[0], *FIELDS, marked, *EVENTS[2:]])
+    upstream.always([quiet, sse_head(), quiet, first, quiet, *rest, LAST_CHUNK])
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
         reading = await client.chat.completions.create(**S0)
         text = [chunk.choices[0].delta.content or "" async for chunk in reading]
@@ -41,10 +39,9 @@ async def test_sse_10_off_sends_no_byte_of_its_own(
     upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"heartbeat": "off"}))
-    quiet = Pause(0.15)
-    upstream.reply(
-        [quiet, sse_head(), quiet, *(step for one in EVENTS for step in (frame(one), quiet)), LAST_CHUNK]
-    )
+    quiet = Pause(0.3)
+    first, *rest = map(frame, EVENTS)
+    upstream.reply([quiet, sse_head(), quiet, first, quiet, *rest, LAST_CHUNK])
     answer = await ask(gateway.port, S0)
     assert answer.body == public(EVENTS)
     for line in filter(None, answer.body.split(b"\n")):
