@@ -34,8 +34,8 @@ bench: $(TESTING)
 # Keeps the versions that are pinned and still fit; `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(TESTING)
 	$(PIP) uv
-	echo httptools | $(COMPILE) $(UPGRADE) --universal pyproject.toml - -o requirements.lock
-	echo httptools | $(COMPILE) $(UPGRADE) --universal --extra test -c requirements.lock pyproject.toml - -o requirements-test.lock
+	$(COMPILE) $(UPGRADE) --universal pyproject.toml -o requirements.lock
+	$(COMPILE) $(UPGRADE) --universal --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
 	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt --excludes backend/engine-cpu-excludes.txt \
 	  backend/engine-cpu.in -o backend/engine-cpu.txt
 	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt backend/engine-cuda.in -o backend/engine-cuda.txt

@@ -27,7 +27,7 @@ KINDS = [
     if isinstance(kind, errors.Kind) and name.isupper() and kind.code
 ]
 FOREIGN = re.compile(
-    r"(?<![\w.])/(?:work|root|home|opt|tmp|mnt)/|pypi|pythonhosted|npmjs|ghcr\.io|docker\.io|artifactory"
+    r"(?<![\w.])/(?:work|root|home|opt|tmp|mnt)/|pypi\.org|pythonhosted|npmjs|ghcr\.io|docker\.io|artifactory"
     r"|index-url|find-links|\bmirror\b",
     re.IGNORECASE,
 )
@@ -156,6 +156,8 @@ def test_every_command_exists(page):
                 cli._parser().parse_args(arguments)
             case ["python", "-m", module, *_]:
                 assert importlib.util.find_spec(module) is not None, line
+            case ["apt-get", "install", package]:
+                assert re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", package), line
             case ["printf", "%s", _, "|", "sha256sum"] | []:  # test_examples.py runs it
                 pass
             case _:
