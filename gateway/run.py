@@ -12,7 +12,7 @@ from gateway.app import Gateway
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.config.unbuilt import unbuilt
-from gateway.process import Signals, cannot_listen, listening
+from gateway.process import Signals, cannot_listen, listening, settle_memory
 from gateway.workers import supervise
 
 _DESCRIPTORS_PER_STREAM = 2  # one to the client, one to the upstream
@@ -63,6 +63,7 @@ async def _serve_alone(config: Config) -> int:
         await gateway.start()
     except OSError as error:
         return cannot_listen(error)
+    settle_memory()
     listening(config, gateway.port, gateway.admin_port)
     await signals.first
     log.logger.info("draining; a second signal ends at once")

@@ -9,7 +9,7 @@ import uvloop
 from gateway import log
 from gateway.app import Gateway
 from gateway.config.model import Config
-from gateway.process import READY, Signals, cannot_listen
+from gateway.process import READY, Signals, cannot_listen, settle_memory
 
 
 async def _run(config: Config, admin_socket: str) -> int:
@@ -20,6 +20,7 @@ async def _run(config: Config, admin_socket: str) -> int:
         await gateway.start()
     except OSError as error:
         return cannot_listen(error)
+    settle_memory()
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     ends: set[asyncio.Future[None]] = {signals.first, orphaned}

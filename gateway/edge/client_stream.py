@@ -6,7 +6,7 @@ from typing import cast
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
-from gateway.edge.answer import Headers, render_head
+from gateway.edge.answer import lines, render_head
 from gateway.edge.server import Connection
 
 
@@ -26,14 +26,15 @@ class ClientStream(web.StreamResponse):
         self.started = False
         self.written_at = 0.0
 
-    def start(self, headers: Headers, now: float) -> None:
+    def start(self, headers: str, now: float) -> None:
         """Commit the 200."""
         self.started = True
         self.written_at = now
-        framing = [("Transfer-Encoding", "chunked")] if self._chunked_body else []
-        fields = [*framing, *_EVENT_STREAM, *headers]
+        framing = "Transfer-Encoding: chunked\r\n" if self._chunked_body else ""
         keep_alive = self._chunked_body and self._request.keep_alive
-        self._transport.write(render_head(self._request, 200, fields, keep_alive=keep_alive))
+        self._transport.write(
+            render_head(self._request, 200, framing + _EVENT_STREAM + headers, keep_alive=keep_alive)
+        )
 
     def send(self, events: bytes, now: float) -> None:
         """Send whole events (or comments)."""
@@ -61,8 +62,10 @@ class ClientStream(web.StreamResponse):
         """Nothing either; without `end()` the connection is closed behind what was written."""
 
 
-_EVENT_STREAM: Headers = [
-    ("Content-Type", "text/event-stream; charset=utf-8"),
-    ("Cache-Control", "no-cache"),
-    ("X-Accel-Buffering", "no"),  # nginx and its relatives would hold events back
-]
+_EVENT_STREAM = lines(
+    [
+        ("Content-Type", "text/event-stream; charset=utf-8"),
+        ("Cache-Control", "no-cache"),
+        ("X-Accel-Buffering", "no"),  # nginx and its relatives would hold events back
+    ]
+)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gateway.edge.answer import Answer, Headers
+from gateway.edge.answer import Answer, lines
 from gateway.wire import headers as wire_headers
 
 _EXPOSED = (
@@ -18,17 +18,19 @@ class Cors:
     def __init__(self, origins: Sequence[str]) -> None:
         self._origins = frozenset(origins)
 
-    def headers(self, request: Mapping[str, str]) -> Headers:
+    def headers(self, request: Mapping[str, str]) -> str:
         """Headers for an answer to this request; none where CORS does not apply."""
         origin = request.get("origin") if self._origins else None
         if origin is None or not ("*" in self._origins or origin in self._origins):
-            return []
+            return ""
         allowed = "*" if "*" in self._origins else origin
-        return [
-            ("Access-Control-Allow-Origin", allowed),
-            ("Vary", "Origin"),
-            ("Access-Control-Expose-Headers", _EXPOSED),
-        ]
+        return lines(
+            [
+                ("Access-Control-Allow-Origin", allowed),
+                ("Vary", "Origin"),
+                ("Access-Control-Expose-Headers", _EXPOSED),
+            ]
+        )
 
     def preflight(self, request: Mapping[str, str]) -> Answer | None:
         """The answer to an OPTIONS request, or None when it is not an allowed preflight."""
@@ -39,9 +41,11 @@ class Cors:
             wire_headers.clean(request.get("access-control-request-headers", ""))
             or "authorization, content-type"
         )
-        headers += [
-            ("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"),
-            ("Access-Control-Allow-Headers", asked),
-            ("Access-Control-Max-Age", "600"),
-        ]
+        headers += lines(
+            [
+                ("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"),
+                ("Access-Control-Allow-Headers", asked),
+                ("Access-Control-Max-Age", "600"),
+            ]
+        )
         return Answer(204, headers, b"")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 
-from gateway.call import Call, Candidate, Reply, Route
+from gateway.call import Call, Reply, Route
 from gateway.clock import Clock
 from gateway.edge.reachability import Reachability
 from gateway.edge.relay import StreamRelay
@@ -53,7 +53,13 @@ class Forward:
         call.attempts += 1
         call.sent_at = self._clock()
         self._holds[upstream.name].take(call)
-        exchange = await self._send(upstream, call, candidate)
+        try:
+            exchange = await upstream.send(call, candidate)
+        except Failure as failure:
+            if failure.kind is UPSTREAM_UNAVAILABLE:
+                self._reachability.note(upstream.name, reachable=False)
+            raise
+        self._reachability.note(upstream.name, reachable=True)
         call.passing = _passing(exchange.headers)
         try:
             if not 200 <= exchange.status < 300:
@@ -64,16 +70,6 @@ class Forward:
         except BaseException:
             exchange.abort()
             raise
-
-    async def _send(self, upstream: Upstream, call: Call, candidate: Candidate) -> Exchange:
-        try:
-            exchange = await upstream.send(call, candidate)
-        except Failure as failure:
-            if failure.kind is UPSTREAM_UNAVAILABLE:
-                self._reachability.note(upstream.name, reachable=False)
-            raise
-        self._reachability.note(upstream.name, reachable=True)
-        return exchange
 
     async def _refused(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
         body = b""

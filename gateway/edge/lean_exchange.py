@@ -69,7 +69,11 @@ class LeanExchange:
     async def head(self) -> None:
         """Wait until status and headers are there. Raises what the connection failed with."""
         if not (self.begun or self.over):
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         if self._failure is not None:
             raise self._failure
 

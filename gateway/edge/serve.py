@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.call import EMBEDDINGS, Call, Credentials, Stack
 from gateway.clock import Clock
 from gateway.edge import routes
-from gateway.edge.answer import JSON, Answer, Headers
+from gateway.edge.answer import JSON, Answer, lines
 from gateway.edge.body import BodyReader
 from gateway.edge.cors import Cors
 from gateway.edge.models import ModelList
@@ -62,15 +62,17 @@ class Serve:
         found = routes.match(request.method, request.raw_path)
         call = self._new_call(request, found)
         if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
-            return Answer(
-                200, [*JSON, *self._headers(request, call)], b'{"status":"ok"}', close=self.draining
-            )
+            return Answer(200, JSON + self._headers(request, call), b'{"status":"ok"}', close=self.draining)
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
         connection = cast(Connection, request.protocol)
         connection.serving = True
         self.open_calls.add(task)
         try:
-            return await self._guarded(request, call, found, task)
+            answer = await self._guarded(request, call, found, task)
+            await answer.prepare(request)
+            if connection.full:
+                await self._flushed(connection)
+            return answer
         except asyncio.CancelledError:
             call.outcome, call.status = "client_gone", call.status or 499
             raise
@@ -100,10 +102,6 @@ class Serve:
             # What is left of such a body is not worth waiting for.
             close = self.draining or answer.kind in (BODY_TIMEOUT, BODY_TOO_LARGE)
             answer = Answer.refusal(answer, self._headers(request, call), close=close)
-        await answer.prepare(request)
-        connection = cast(Connection, request.protocol)
-        if connection.full:
-            await self._flushed(connection)
         return answer
 
     async def _answer(
@@ -136,7 +134,7 @@ class Serve:
         if isinstance(reply, Refusal):
             return reply
         call.status, call.outcome = reply.status, "ok"
-        headers = [*JSON, *self._headers(request, call)]
+        headers = JSON + self._headers(request, call)
         return Answer(reply.status, headers, reply.body, close=self.draining)
 
     def _settle(self, call: Call) -> None:
@@ -165,7 +163,7 @@ class Serve:
         if isinstance(body, Refusal):
             return body
         call.status, call.outcome = 200, "ok"
-        return Answer(200, [*JSON, *self._headers(request, call)], body, close=self.draining)
+        return Answer(200, JSON + self._headers(request, call), body, close=self.draining)
 
     def _new_call(self, request: web.BaseRequest, found: routes.Match | Refusal) -> Call:
         headers = request.headers
@@ -178,17 +176,18 @@ class Serve:
         call.headers = headers
         return call
 
-    def _headers(self, request: web.BaseRequest, call: Call) -> Headers:
+    def _headers(self, request: web.BaseRequest, call: Call) -> str:
         """The gateway's own headers on any answer."""
-        own = [("x-request-id", call.request_id), *self._cors.headers(request.headers)]
-        if call.candidate is not None:
-            own.append(("x-sluice-upstream", call.candidate.upstream))
-            own.append(("x-sluice-model", call.candidate.model))
-            own.append(("x-sluice-attempts", str(call.attempts)))
-            own += call.passing
+        own = f"x-request-id: {call.request_id}\r\n{self._cors.headers(request.headers)}"
+        served = call.candidate
+        if served is not None:
+            own += f"x-sluice-upstream: {served.upstream}\r\nx-sluice-model: {served.model}\r\n"
+            own += f"x-sluice-attempts: {call.attempts}\r\n{lines(call.passing)}"
         if call.answered_at:
-            own.append(("x-sluice-queue-ms", f"{call.queue_s * 1000:.3f}"))
-            own.append(("x-sluice-overhead-ms", f"{call.overhead_s(self._clock()) * 1000:.3f}"))
+            overhead_ms = call.overhead_s(self._clock()) * 1000
+            own += (
+                f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\nx-sluice-overhead-ms: {overhead_ms:.3f}\r\n"
+            )
         return own
 
     async def _flushed(self, connection: Connection) -> None:

@@ -71,7 +71,7 @@ class Connection(web.RequestHandler):
         else:
             refusal = Refusal(INTERNAL_ERROR, "Internal error of the gateway.")
             self.log_exception("unhandled error in a request handler", exc_info=exc)
-        return Answer.refusal(refusal, [], close=True)
+        return Answer.refusal(refusal, "", close=True)
 
 
 class Listener(web.Server):

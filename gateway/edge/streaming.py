@@ -12,7 +12,6 @@ from aiohttp import web
 
 from gateway.call import Call, Handler
 from gateway.clock import Clock
-from gateway.edge.answer import Headers
 from gateway.edge.client_stream import ClientStream
 from gateway.edge.relay import StreamRelay
 from gateway.edge.server import Connection
@@ -35,7 +34,7 @@ class StreamedCall:
         request: web.BaseRequest,
         call: Call,
         heartbeat_s: float | None,
-        headers: Callable[[Call], Headers],
+        headers: Callable[[Call], str],
         clock: Clock,
     ) -> None:
         """`headers(call)` gives the gateway's own ones; `heartbeat_s` None is off."""

@@ -1,6 +1,6 @@
 """One upstream at run time: what is sent to it besides the client's body, and what its refusals mean."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from gateway.call import Call, Candidate
@@ -51,11 +51,11 @@ class Upstream:
             return min(self._first_byte_s, self.total_s)
         return min(_FIRST_BYTE_S, self.total_s) if stream else self.total_s
 
-    async def send(self, call: Call, candidate: Candidate) -> Exchange:
-        """Send the client's body with the candidate's model name in it. Raises Failure."""
+    def send(self, call: Call, candidate: Candidate) -> Awaitable[Exchange]:
+        """Send the client's body with the candidate's model name in it. Raises Failure when awaited."""
         body = splice.parts(call.body, call.spans, candidate.encoded)
         deadline = min(call.accepted_at + self.total_s, call.sent_at + self.first_byte_s(stream=call.stream))
-        return await self.transport.send(
+        return self.transport.send(
             call.endpoint.removeprefix("/v1"), self._headers(call), body, self._connect_s, deadline
         )
 

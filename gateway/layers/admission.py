@@ -1,6 +1,6 @@
 """Gates in a row: the first refusal ends the call; what the gates before it took is in the call's lease."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from gateway.call import Call, Gate, Handler, Layer, Reply
 from gateway.errors import Refusal
@@ -15,13 +15,18 @@ def admit(gates: Sequence[Gate], call: Call, now: float) -> Refusal | None:
     return None
 
 
+async def _told(refusal: Refusal) -> Refusal:
+    return refusal
+
+
 def admission(gates: Sequence[Gate]) -> Layer:
     """The layer of all gates that need the body."""
 
     def layer(inner: Handler) -> Handler:
-        async def handle(call: Call) -> Reply | Refusal:
+        # Not a coroutine itself: there is nothing to wait for, and one frame less to resume for each call.
+        def handle(call: Call) -> Awaitable[Reply | Refusal]:
             refusal = admit(gates, call, call.ready_at)
-            return refusal if refusal is not None else await inner(call)
+            return inner(call) if refusal is None else _told(refusal)
 
         return handle
 

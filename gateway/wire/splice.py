@@ -28,7 +28,9 @@ def model_spans(text: bytes) -> list[Span]:
     hit in a text without `\\u00` escapes is the key. Anything else is scanned token by token.
     """
     hit = _MEMBER.search(text)
-    if hit is not None and _MEMBER.search(text, hit.end()) is None and b"\\u00" not in text:
+    # The look for any backslash first costs nothing, and images in base64 have none.
+    plain = b"\\" not in text or b"\\u00" not in text
+    if hit is not None and plain and _MEMBER.search(text, hit.end()) is None:
         return [hit.span(1) if hit.start(1) >= 0 else (hit.end(), hit.end())]
     return _scan(text)
 
