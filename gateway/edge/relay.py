@@ -78,7 +78,11 @@ class StreamRelay:
         except InvalidChunk:
             self._finish(Failure(UPSTREAM_INVALID_RESPONSE, self._says("sent a malformed event")))
         else:
-            self._take(events, now)
+            client, reader = self._client, self.reader
+            if client is None or reader.done or reader.error is not None:
+                self._take(events, now)
+            elif events:  # nearly always; one call less than by way of `_take`
+                self._write(client, events, now)
 
     def ended(self) -> None:
         """BodySink: the body ended in an orderly way, which does not mean that the stream is whole."""

@@ -71,19 +71,27 @@ class ChunkReader:
 
     def _alike(self, event: bytes, seen: bytes) -> bytes | None:
         """Nearly every event: one line, begun like the one before it. None when it needs a closer look."""
+        known = len(seen)
+        # More than one line, or a second `model`, in whichever spelling.
+        if event.find(b"\n", known) < len(event) - 2 or b"\r" in event or b"\\u00" in event:
+            return None
+        if event.find(b'"model"', known) >= 0:
+            return None
         try:
             chunk = openai.decode_answer(event[6:-2])
         except (msgspec.DecodeError, RecursionError):
             return None
         if chunk.error is not openai.NULL or chunk.object == "error":
             return None
-        # More than one line, or a second `model`, in whichever spelling.
-        if event.find(b"\n") < len(event) - 2 or b"\r" in event:
-            return None
-        if event.find(b'"model"', len(seen)) >= 0 or b"\\u00" in event:
-            return None
-        self._note(chunk)
-        return self._swapped + event[len(seen) :]
+        choices = chunk.choices
+        if (
+            chunk.usage is not openai.NULL
+            or not choices
+            or choices[-1].finish_reason is not None
+            or choices[1:]
+        ):
+            self._note(chunk)
+        return self._swapped + event[known:]
 
     def end(self) -> bytes:
         """The upstream has ended: what was still held back and is whole."""
