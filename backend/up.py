@@ -117,7 +117,8 @@ def _start_gateway(
     config = make_folder(cache / "up") / f"sluice-{at.gateway}.yaml"
     config.write_text(messages.config(at.host, at.gateway, at.admin, at.chat, at.embed))
     log = cache / "logs" / f"gateway-{at.gateway}.log"
-    command = [sys.executable, "-m", "gateway", "serve", "--config", str(config)]
+    # -P: files in the user's current folder must not shadow what the gateway imports.
+    command = [sys.executable, "-P", "-m", "gateway", "serve", "--config", str(config)]
     # All its upstreams are on this machine: a proxy that the environment names must not be asked for them.
     child = running.add(processes.start("the gateway", command, log, {"no_proxy": "*"}), _GATEWAY_GRACE_S)
     waiting = {child: _asker(at.host, at.gateway)}
@@ -158,25 +159,27 @@ def choose_ports(options: argparse.Namespace) -> Ports:
     return Ports(host, gateway, admin, chat, embed)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says a mistake in one line."""
+class LineParser(argparse.ArgumentParser):
+    """Says a mistake in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
+        """End the process with status 2."""
+        self.exit(2, f"{self.prog}: {' '.join(message.splitlines())}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="sluice up", description="Run a real local engine and the gateway together.")
+    parser = LineParser(prog="sluice up", description="Run a real local engine and the gateway together.")
     parser.add_argument("--embeddings", action="store_true", help="serve an embedding model too (minilm)")
     parser.add_argument("--host", type=_loopback, default="127.0.0.1", help="the gateway's loopback address")
-    parser.add_argument("--port", type=_port, default=8080, help="the gateway's port (8080)")
-    parser.add_argument("--admin-port", type=_port, default=9464, help="the admin port (9464)")
-    parser.add_argument("--engine-port", type=_port, help="the engine's port (8000, else a free one)")
+    parser.add_argument("--port", type=port_number, default=8080, help="the gateway's port (8080)")
+    parser.add_argument("--admin-port", type=port_number, default=9464, help="the admin port (9464)")
+    parser.add_argument("--engine-port", type=port_number, help="the engine's port (8000, else a free one)")
     parser.add_argument("--prepare-only", action="store_true", help="install and prepare, start nothing")
     return parser
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
+    """The type of an option that names a port."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError("a port is a number from 0 to 65535")
     return int(text)

@@ -19,7 +19,7 @@ from gateway.clock import monotonic, unix_now
 from gateway.config import model as cfg
 from gateway.config.show import effective
 from gateway.edge.admin import application
-from gateway.edge.aiohttp_transport import AiohttpTransport
+from gateway.edge.aiohttp_transport import AiohttpTransport, proxy_for
 from gateway.edge.body import BodyReader
 from gateway.edge.cors import Cors
 from gateway.edge.forward import Forward
@@ -37,6 +37,7 @@ from gateway.stack import Deps, build
 from gateway.wire.mask import Masker
 
 BACKLOG = 1024
+UNSENT_BYTES = 128 * 1024
 
 
 class Gateway:
@@ -57,11 +58,12 @@ class Gateway:
     async def start(self) -> None:
         """Build everything and listen. OSError when a port is taken."""
         config = self._config
+        self._new_request_id = _request_ids()
         self._sweep = Sweep(interval_for(_shortest(config)), monotonic)
         self._upstreams = {
             name: _upstream(upstream, self._sweep) for name, upstream in config.upstreams.items()
         }
-        self._reachability = Reachability({name: up.base_url for name, up in config.upstreams.items()})
+        self._reachability = Reachability({name: _first_hop(up) for name, up in config.upstreams.items()})
         self._forward = Forward(
             self._upstreams, config.server.max_body, self.metrics, self._sweep, self._reachability, monotonic
         )
@@ -74,7 +76,7 @@ class Gateway:
             Cors(config.server.cors_origins),
             self._sweep,
             config.server.heartbeat,
-            _request_ids(),
+            self._new_request_id,
             monotonic,
         )
         await self._listen()
@@ -88,11 +90,15 @@ class Gateway:
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
-        self._listener = Listener(self._serve, server.keepalive_timeout)
+        self._listener = Listener(self._serve, server.keepalive_timeout, self._new_request_id)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._listener, server.host, server.port, backlog=BACKLOG, reuse_port=self._reuse_port or None
         )
+        for listening in self._server.sockets:
+            # Accepted sockets inherit it. Of what a slow reader has not been sent, the kernel holds this much
+            # and no megabytes: its progress is seen, and its memory bounded.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self.port = _port(self._server.sockets)
         self._admin_runner = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
         await self._admin_runner.setup()
@@ -189,6 +195,11 @@ def _upstream(config: cfg.Upstream, sweep: Sweep) -> Upstream:
         idle_s=config.timeouts.idle,
         total_s=config.timeouts.total,
     )
+
+
+def _first_hop(config: cfg.Upstream) -> str:
+    """Where connections to an upstream go first."""
+    return (config.transport == "aiohttp" and proxy_for(config.base_url)) or config.base_url
 
 
 def _route(model: cfg.Model) -> Route:

@@ -92,6 +92,7 @@ class Call:
         "passing",
         "queue_s",
         "ready_at",
+        "replied_at",
         "request_id",
         "route",
         "sent_at",
@@ -109,6 +110,7 @@ class Call:
         self.ready_at = now  # the whole body is here
         self.sent_at = 0.0  # the current attempt began
         self.answered_at = 0.0  # the upstream's answer was complete, or a stream's first event there
+        self.replied_at = 0.0  # a whole answer was ready to be written
         self.first_token_at = 0.0
         self.queue_s = 0.0
         self.headers: Mapping[str, str] = {}  # the client's, names in any case; few of them travel on
@@ -127,12 +129,12 @@ class Call:
         self.lease = Lease()
 
     def overhead_s(self, now: float) -> float:
-        """Seconds that the gateway itself took: before the upstream call, and from its answer to `now`.
+        """Seconds that the gateway itself took: before the upstream call, and from its answer to ours.
 
         For a stream only the time up to its first event counts; relaying is part of the upstream's own pace.
         """
         before = self.sent_at - self.ready_at - self.queue_s
-        after = 0.0 if self.stream else now - self.answered_at
+        after = 0.0 if self.stream else (self.replied_at or now) - self.answered_at
         return max(0.0, before + after)
 
 

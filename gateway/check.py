@@ -23,7 +23,8 @@ def run(path: Path, show: bool, connect: bool, out: TextIO, err: TextIO, environ
             print(problem, file=err)
         return 2
     if show:
-        print(as_yaml(loaded.config), end="", file=out)
+        # Flushed, so that what cannot be written is known before the verdict.
+        print(as_yaml(loaded.config), end="", file=out, flush=True)
     reached = not connect or _connect(loaded.config, out, err)
     if not reached:
         return 2

@@ -1,6 +1,8 @@
 """One worker process, started by `gateway.workers`: config on stdin, ready line on stdout."""
 
 import asyncio
+import contextlib
+import os
 import pickle
 import sys
 
@@ -13,16 +15,22 @@ from gateway.process import READY, Signals, cannot_listen, settle_memory
 
 
 async def _run(config: Config, admin_socket: str) -> int:
-    gateway = Gateway(config, admin_socket=admin_socket, reuse_port=True)
-    signals = Signals()
+    try:
+        gateway = Gateway(config, admin_socket=admin_socket, reuse_port=True)
+    except OSError as error:  # its counters are files
+        log.logger.error("cannot start: %s", error)
+        return 1
+    # When a whole control group is signalled, the parent's SIGTERM is the second one here and must not cut
+    # off open calls: it is the parent that kills when it is in a hurry.
+    signals = Signals(at_second=lambda: None)
     orphaned = asyncio.create_task(_parent_gone())
     try:
         await gateway.start()
     except OSError as error:
         return cannot_listen(error)
     settle_memory()
-    sys.stdout.buffer.write(READY)
-    sys.stdout.buffer.flush()
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone: the drain comes at once
+        os.write(sys.stdout.fileno(), READY)
     ends: set[asyncio.Future[None]] = {signals.first, orphaned}
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     orphaned.cancel()
@@ -41,8 +49,11 @@ async def _parent_gone() -> None:
 def main(admin_socket: str) -> int:
     """Take the config from the parent, serve, and give the exit status."""
     size = int.from_bytes(sys.stdin.buffer.read(8), "big")
+    sent = sys.stdin.buffer.read(size)
+    if not sent or len(sent) < size:  # the parent has ended meanwhile
+        return 1
     # From our own parent, through a pipe that nobody else holds.
-    config: Config = pickle.loads(sys.stdin.buffer.read(size))
+    config: Config = pickle.loads(sent)
     log.setup(config.log.level, config.log.format)
     return uvloop.run(_run(config, admin_socket))
 

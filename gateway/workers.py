@@ -6,6 +6,7 @@ when a worker dies. What else the admin port shows is asked of the workers, over
 """
 
 import asyncio
+import contextlib
 import os
 import pickle
 import shutil
@@ -16,7 +17,6 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import uvloop
@@ -29,7 +29,7 @@ from gateway.config.show import effective
 from gateway.edge.admin import application
 from gateway.log import logger
 from gateway.metrics import InFlight
-from gateway.process import READY, Signals, cannot_listen, listening
+from gateway.process import READY, Signals, cannot_listen, end_at_once, listening
 
 # prometheus-client leaves these two untyped.
 _Collector: Callable[..., object] = MultiProcessCollector
@@ -37,6 +37,8 @@ _forget_gauges: Callable[[int, str], None] = mark_process_dead
 
 _RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
 _ASK_S = 1.0  # for a worker's answer to the admin port
+# A Unix socket's path has at most 107 bytes on Linux; what is left is for the folder that holds ours.
+_LONGEST_PARENT = 107 - len("/sluice-12345678/worker-9999.sock")
 
 
 def supervise(config: Config) -> int:
@@ -56,13 +58,13 @@ class _Parent:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._folder = Path(tempfile.mkdtemp(prefix="sluice-"))
+        self._folder = _make_folder()
         self._workers = [_Worker(number) for number in range(config.server.workers)]
         self._stopping = False
 
     async def run(self) -> int:
         """Until a signal; gives the exit status."""
-        signals = Signals(lambda: self._signal(signal.SIGKILL))
+        signals = Signals(self._end_at_once)
         admin = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
         try:
             with self._claim_port() as claimed:
@@ -70,45 +72,71 @@ class _Parent:
                 self._config = msgspec.structs.replace(self._config, server=server)
                 await admin.setup()
                 await web.TCPSite(admin, self._config.admin.host, self._config.admin.port).start()
-                await self._run_workers(signals, admin.addresses[0][1])
+                status = await self._run_workers(signals, admin.addresses[0][1])
         except OSError as error:
             return cannot_listen(error)
         finally:
             await admin.cleanup()
             shutil.rmtree(self._folder, ignore_errors=True)
-        logger.info("stopped")
-        return 0
+        if status == 0:
+            logger.info("stopped")
+        return status
 
-    async def _run_workers(self, signals: Signals, admin_port: int) -> None:
+    async def _run_workers(self, signals: Signals, admin_port: int) -> int:
         keepers = [asyncio.create_task(self._keep(worker)) for worker in self._workers]
-        started = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
-        ends: set[asyncio.Future[Any]] = {started, signals.first}
+        started = asyncio.create_task(self._all_ready())
+        ends: set[asyncio.Future[None]] = {started, signals.first, *keepers}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if not signals.first.done():
-            listening(self._config, self._config.server.port, admin_port)
-        await signals.first
+        # Before the stop a keeper ends only where its worker cannot start at all.
+        failed = not signals.first.done() and any(keeper.done() for keeper in keepers)
+        if not failed:
+            if not signals.first.done():
+                listening(self._config, self._config.server.port, admin_port)
+            await signals.first
+            logger.info("draining; a second signal ends at once")
         started.cancel()
-        logger.info("draining; a second signal ends at once")
         self._stopping = True
         self._signal(signal.SIGTERM)
         await asyncio.gather(*keepers)
+        return 1 if failed else 0
+
+    async def _all_ready(self) -> None:
+        for worker in self._workers:
+            await worker.ready.wait()
 
     def _claim_port(self) -> socket.socket:
         """Bind without listening: fixes a free port for all workers, and fails now if it is taken."""
+        if self._config.server.port:
+            # SO_REUSEPORT would let us in beside another gateway's workers; without it we are told of them.
+            self._bind(share=False).close()
+        return self._bind(share=True)
+
+    def _bind(self, share: bool) -> socket.socket:
         host = self._config.server.host
-        claimed = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        claimed.bind((host, self._config.server.port))
-        return claimed
+        bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            # Connections of an earlier run that are still closing must not be in the way.
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(share))
+            bound.bind((host, self._config.server.port))
+        except OSError:
+            bound.close()
+            raise
+        return bound
 
     async def _keep(self, worker: _Worker) -> None:
-        """Start a worker, and again whenever it has ended, until the gateway stops."""
+        """Start a worker, and again whenever it has ended, until the gateway stops.
+
+        Ends early, having said so, when the worker has never become ready.
+        """
         while not self._stopping:
             process = await self._spawn(worker)
             status = await process.wait()
             _forget_gauges(process.pid, str(self._folder))  # its counters stay
             if not self._stopping:
+                if not worker.ready.is_set():
+                    logger.error("a worker cannot start", extra={"worker": worker.number, "status": status})
+                    return
                 logger.error(
                     "worker died; starting another", extra={"worker": worker.number, "status": status}
                 )
@@ -117,6 +145,7 @@ class _Parent:
     async def _spawn(self, worker: _Worker) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # files in the user's current folder must not shadow what a worker imports
             "-m",
             "gateway.worker",
             self._socket(worker),
@@ -145,6 +174,16 @@ class _Parent:
         for worker in self._workers:
             if worker.process is not None and worker.process.returncode is None:
                 worker.process.send_signal(number)
+
+    def _end_at_once(self) -> None:
+        self._signal(signal.SIGKILL)
+        for worker in self._workers:
+            # Until it is gone it may still put files into the folder.
+            if worker.process is not None and worker.process.returncode is None:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(worker.process.pid, 0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        end_at_once()
 
     # What the admin port asks (gateway.edge.admin.Inside).
 
@@ -206,6 +245,13 @@ class _Parent:
                 return answer.status, await answer.read()
         except (ClientError, OSError, TimeoutError):
             return None
+
+
+def _make_folder() -> Path:
+    """A new folder, in the usual place for temporary ones unless that makes the sockets' paths too long."""
+    parent = tempfile.gettempdir()
+    short = len(os.fsencode(parent)) <= _LONGEST_PARENT
+    return Path(tempfile.mkdtemp(prefix="sluice-", dir=parent if short else "/tmp"))
 
 
 class _Seen(msgspec.Struct):

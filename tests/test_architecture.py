@@ -27,6 +27,7 @@ FLOORS = {
 KNOWS_CONFIG_TOO = {"gateway.edge.connect"}
 MAY_CATCH_ALL = {
     "gateway.edge.serve": "a request ends here",
+    "gateway.edge.sweep": "a watcher ends here; the clock goes on for the others",
 }
 SOCKETS = {"aiohttp", "socket", "ssl", "uvloop", "httptools", "aiohappyeyeballs"}
 

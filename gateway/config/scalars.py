@@ -204,11 +204,16 @@ def _prefix(text: str) -> str:
     return text
 
 
+_LONGEST_KEY = 512  # characters that the door looks at
+
+
 def _key(text: str) -> Secret:
     if not text:
         raise ValueError("must not be empty; give the key, such as ${TEAM_A_KEY}")
     if len(text) < 8 or _GRAPHIC.fullmatch(text) is None:
         raise ValueError("must be at least 8 ASCII characters without spaces, such as ${TEAM_A_KEY}")
+    if len(text) > _LONGEST_KEY:
+        raise ValueError(f"must be at most {_LONGEST_KEY} characters; no client could present it")
     return Secret(text)
 
 

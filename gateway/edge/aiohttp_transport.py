@@ -33,7 +33,7 @@ class AiohttpTransport:
         """`headers` go out with every call. Must be created inside the event loop."""
         self._name = name
         self._base_url = base_url.rstrip("/")
-        self._proxy = _proxy_for(base_url)
+        self._proxy = proxy_for(base_url)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_KEEPALIVE_S, ttl_dns_cache=10),
             headers=list(headers),
@@ -162,7 +162,8 @@ class AiohttpExchange:
         return Failure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer.")
 
 
-def _proxy_for(base_url: str) -> str | None:
+def proxy_for(base_url: str) -> str | None:
+    """The HTTP proxy that the environment names for this address."""
     parts = urlsplit(base_url)
     if proxy_bypass(parts.netloc):
         return None

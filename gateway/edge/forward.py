@@ -16,6 +16,9 @@ from gateway.wire import headers as wire_headers
 from gateway.wire import openai, splice
 from gateway.wire.chunks import ChunkReader
 
+ERROR_BODY_S = 5.0
+"""Seconds that an upstream has for the body of an error; its status says most."""
+
 _VERDICTS = {"ok": "success", "client_gone": "ignore", "client_error": "ignore", "shed": "ignore"}
 
 
@@ -74,7 +77,7 @@ class Forward:
     async def _refused(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
         body = b""
         with suppress(Failure):  # the status alone says enough
-            body = await exchange.read(LONGEST_ERROR, call.accepted_at + upstream.total_s)
+            body = await exchange.read(LONGEST_ERROR, self._clock() + ERROR_BODY_S)
         plain = upstream.plain(exchange, body, LONGEST_ERROR) or b""
         # A redirect is not followed: the key would travel along.
         status = exchange.status if exchange.status >= 400 else 502

@@ -92,7 +92,7 @@ class LeanTransport:
         except ssl.SSLError as error:
             message = f"The TLS handshake with upstream `{self._name}` failed."
             raise Failure(UPSTREAM_ERROR, message) from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
             message = f"Upstream `{self._name}` cannot be reached."
             raise Failure(UPSTREAM_UNAVAILABLE, message, retry_after=1.0) from error
         return connection

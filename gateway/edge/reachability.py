@@ -57,7 +57,7 @@ class Reachability:
             async with asyncio.timeout(self._connect_s):
                 _, writer = await asyncio.open_connection(host, port)
             writer.close()
-        except OSError:  # refused, unknown host, timed out
+        except (OSError, UnicodeError):  # refused, unknown host, timed out; no host name at all
             self.note(upstream, reachable=False)
         else:
             self.note(upstream, reachable=True)

@@ -21,6 +21,10 @@ _REST_S = 1.0
 """Seconds that an upstream has after `[DONE]` to end its body, so that its connection can be used again."""
 
 
+_MAX_EARLY = 64
+"""Pieces of comments that are kept before a stream's first event."""
+
+
 class StreamRelay:
     """A `BodySink` with two moments to wait for.
 
@@ -133,7 +137,7 @@ class StreamRelay:
         if events:
             client = self._client
             if client is None:
-                self._early.append(events)
+                self._keep(events)
             else:
                 self._write(client, events, now)
         if self.reader.done:
@@ -143,6 +147,12 @@ class StreamRelay:
             self._finish(self._upstream.failure(200, self.reader.error))
         elif self._call.first_token_at == 0.0 and self.reader.begun:
             self._begin(now)
+
+    def _keep(self, events: bytes) -> None:
+        """Before the first event there are only comments: of no use to anybody, if they do not end."""
+        self._early.append(events)
+        if not self.reader.begun and len(self._early) > _MAX_EARLY:
+            self._early.clear()
 
     def _begin(self, now: float) -> None:
         if not self.begun.done():
@@ -166,7 +176,8 @@ class StreamRelay:
             return
         self._finished = True
         if self.begun.done():
-            self.over.set_result(failure)
+            if not self.over.done():  # cancelled already: the call has been given up, and will close this
+                self.over.set_result(failure)
         elif failure is not None:
             self.begun.set_exception(failure)
 

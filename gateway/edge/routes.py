@@ -49,6 +49,10 @@ def match(method: str, target: str) -> Match | Refusal:
 
 
 def _match(method: str, target: str) -> Match | Refusal:
+    if not target.startswith("/"):  # absolute form, RFC 9112 section 3.2.2
+        scheme, _, rest = target.partition("://")
+        if scheme.lower() in ("http", "https"):
+            target = "/" + rest.partition("/")[2]
     path = _SLASHES.sub("/", target.partition("?")[0]).rstrip("/") or "/"
     found = _find(path)
     if isinstance(found, Refusal):
@@ -56,7 +60,7 @@ def _match(method: str, target: str) -> Match | Refusal:
     allowed = _METHODS[found.endpoint]
     if method in allowed:
         return found
-    allow = ", ".join((*allowed, "OPTIONS"))
+    allow = ", ".join(allowed)
     message = f"{method[:20]} is not allowed on {found.endpoint}; use {allowed[0]}."
     return Refusal(METHOD_NOT_ALLOWED, message, headers=(("Allow", allow),))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 from gateway.call import EMBEDDINGS, Call, Credentials, Stack
 from gateway.clock import Clock
@@ -65,7 +66,7 @@ class Serve:
             return Answer(200, JSON + self._headers(request, call), b'{"status":"ok"}', close=self.draining)
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
         connection = cast(Connection, request.protocol)
-        connection.serving = True
+        connection.serving, connection.body_read, connection.behind = True, False, 0
         self.open_calls.add(task)
         try:
             answer = await self._guarded(request, call, found, task)
@@ -100,7 +101,8 @@ class Serve:
         if isinstance(answer, Refusal):
             call.status, call.outcome = answer.kind.status, answer.kind.outcome
             # What is left of such a body is not worth waiting for.
-            close = self.draining or answer.kind in (BODY_TIMEOUT, BODY_TOO_LARGE)
+            unread = "expect" in request.headers and not request.content.is_eof()
+            close = self.draining or unread or answer.kind in (BODY_TIMEOUT, BODY_TOO_LARGE)
             answer = Answer.refusal(answer, self._headers(request, call), close=close)
         return answer
 
@@ -122,6 +124,7 @@ class Serve:
         body = await self._body.read(request)
         if isinstance(body, Refusal):
             return body
+        cast(Connection, request.protocol).body_read = True
         refusal = self._fill(call, body)
         if refusal is not None:
             return refusal
@@ -133,7 +136,7 @@ class Serve:
         reply = await self._stack.handle(call)
         if isinstance(reply, Refusal):
             return reply
-        call.status, call.outcome = reply.status, "ok"
+        call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
         headers = JSON + self._headers(request, call)
         return Answer(reply.status, headers, reply.body, close=self.draining)
 
@@ -144,6 +147,7 @@ class Serve:
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
 
     def _fill(self, call: Call, body: bytes) -> Refusal | None:
+        call.ready_at = self._clock()
         peek = openai.peek_request(body)
         if isinstance(peek, Refusal):
             return peek
@@ -153,7 +157,6 @@ class Serve:
         call.body = body
         call.model = peek.model
         call.stream = peek.stream and call.endpoint != EMBEDDINGS
-        call.ready_at = self._clock()
         return None
 
     def _list_models(self, request: web.BaseRequest, call: Call, name: str | None) -> Answer | Refusal:
@@ -170,7 +173,9 @@ class Serve:
         call = Call(
             found.endpoint if isinstance(found, routes.Match) else OTHER,
             wire_headers.request_id(headers.get("x-request-id")) or self._new_request_id(),
-            Credentials(headers.get("authorization"), headers.get("x-api-key"), headers.get("api-key")),
+            Credentials(
+                _given(headers, "authorization"), _given(headers, "x-api-key"), _given(headers, "api-key")
+            ),
             self._clock(),
         )
         call.headers = headers
@@ -191,10 +196,19 @@ class Serve:
         return own
 
     async def _flushed(self, connection: Connection) -> None:
-        """Hold the call until its bytes are on their way, but not for a client that takes none of them."""
-        try:
-            async with asyncio.timeout(STUCK_READER_S):
-                await connection.flushed()
-        except TimeoutError:
-            if connection.transport is not None:
-                connection.transport.abort()
+        """Hold the call until its bytes are on their way, as long as the client takes some of them."""
+        while connection.full and (transport := connection.transport) is not None:
+            left = transport.get_write_buffer_size()
+            try:
+                async with asyncio.timeout(STUCK_READER_S):
+                    await connection.flushed()
+            except TimeoutError:
+                if transport.get_write_buffer_size() >= left:
+                    transport.abort()
+                    return
+
+
+def _given(headers: CIMultiDictProxy[str], name: str) -> str | None:
+    """A header's value; of a repeated one all values, which is no key that anybody has."""
+    values = headers.getall(name, None)
+    return None if values is None else values[0] if len(values) == 1 else ", ".join(values)

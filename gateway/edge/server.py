@@ -17,23 +17,40 @@ from gateway.errors import INTERNAL_ERROR, Kind, Refusal
 MALFORMED = Kind(400, "invalid_request_error", "invalid_value", "client_error", final=True)
 
 MAX_HEADER_BYTES = 32 * 1024
+MAX_BEHIND = 64 * 1024
+"""Bytes of pipelined requests that may wait."""
 
 
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_drained", "_went_quiet", "full", "serving")
+    __slots__ = ("_drained", "_new_request_id", "_went_quiet", "behind", "body_read", "full", "serving")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, new_request_id: Callable[[], str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._new_request_id = new_request_id
         self.full = False  # the client takes less than it is sent
         self.serving = False  # a request is under way
+        self.body_read = False
+        self.behind = 0  # bytes that have come behind its body
         self._drained: Callable[[], None] | None = None
         self._went_quiet: asyncio.Future[None] | None = None
 
     def on_drained(self, callback: Callable[[], None] | None) -> None:
         """Call back each time the client has read enough for more to be written."""
         self._drained = callback
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes from the client. A few pipelined requests may wait behind the one under way.
+
+        With more of them aiohttp would stop reading, and nobody would notice the client leave.
+        """
+        if self.serving and self.body_read:
+            self.behind += len(data)
+            if self.behind > MAX_BEHIND:
+                self.force_close()
+                return
+        super().data_received(data)
 
     def pause_writing(self) -> None:
         """asyncio: the write buffer has risen above its high-water mark."""
@@ -71,25 +88,30 @@ class Connection(web.RequestHandler):
         else:
             refusal = Refusal(INTERNAL_ERROR, "Internal error of the gateway.")
             self.log_exception("unhandled error in a request handler", exc_info=exc)
-        return Answer.refusal(refusal, "", close=True)
+        return Answer.refusal(refusal, f"x-request-id: {self._new_request_id()}\r\n", close=True)
 
 
 class Listener(web.Server):
     """Makes a `Connection` for every client that connects."""
 
     def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], keepalive_timeout: float
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        keepalive_timeout: float,
+        new_request_id: Callable[[], str],
     ) -> None:
         """`keepalive_timeout` (seconds) also bounds how long a request's head may take."""
         # A client that leaves must cancel its handler: off by default, and nothing else would tell us.
         super().__init__(handler, handler_cancellation=True)
         self._keepalive_timeout = keepalive_timeout
+        self._new_request_id = new_request_id
 
     def __call__(self) -> Connection:
         """asyncio's protocol factory."""
         return Connection(
             self,
             loop=self._loop,
+            new_request_id=self._new_request_id,
             keepalive_timeout=self._keepalive_timeout,
             access_log=None,
             auto_decompress=False,

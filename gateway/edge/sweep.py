@@ -8,6 +8,7 @@ import asyncio
 from typing import Protocol
 
 from gateway.clock import Clock
+from gateway.log import logger
 
 
 class Watcher(Protocol):
@@ -41,7 +42,11 @@ class Sweep:
     def _tick(self) -> None:
         now = self._clock()
         for watcher in tuple(self._watchers):
-            watcher.tick(now)
+            try:
+                watcher.tick(now)
+            except Exception:  # noqa: BLE001 - one watcher's bug must not stop everybody's clock
+                logger.exception("bug in the gateway; a watcher is given up")
+                self._watchers.discard(watcher)
         self._timer = self._loop.call_later(self._interval, self._tick) if self._watchers else None
 
     def close(self) -> None:

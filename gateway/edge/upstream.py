@@ -77,9 +77,12 @@ class Upstream:
             message = f"Upstream `{self.name}` refused the gateway's own credentials."
         elif told is not None:
             message = f"{message[:-1]}: {self._mask(told.message)}"
-        if kind.status in (429, 503) and wait is None:
+        if kind.final:  # no retry can help, whatever the upstream says
+            return Failure(kind, message)
+        advice = _should_retry(headers)
+        if wait is None and advice is not False:
             wait = 1.0
-        return Failure(kind, message, retry_after=wait, should_retry=_should_retry(headers))
+        return Failure(kind, message, retry_after=wait, should_retry=advice)
 
     def plain(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
         """The body without a compression that nobody asked for; None when it cannot be undone."""

@@ -73,7 +73,7 @@ class ChunkReader:
         """Nearly every event: one line, begun like the one before it. None when it needs a closer look."""
         known = len(seen)
         # More than one line, or a second `model`, in whichever spelling.
-        if event.find(b"\n", known) < len(event) - 2 or b"\r" in event or b"\\u00" in event:
+        if event.find(b"\n", known) < len(event) - 2 or b"\r" in event or b"\\u006" in event:
             return None
         if event.find(b'"model"', known) >= 0:
             return None

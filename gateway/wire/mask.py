@@ -11,6 +11,11 @@ _ADDRESS = re.compile(
     r"|(?<![\w:])(?:(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}|[0-9a-f:]*::[0-9a-f:]*)(?![\w:])",  # IPv6
     re.IGNORECASE,
 )
+_HOST = re.compile(
+    r"\b[a-z0-9](?:[\w-]*\.)+[\w-]+:\d{2,5}\b|\b[\w-]+(?:\.[\w-]+)*\.(?:internal|local|lan|svc|intranet)\b",
+    re.IGNORECASE,
+)
+_ASSIGNED = re.compile(r"\b(password|passwd|pwd|secret|token|api[_-]?key|key)=[^\s&\"',;]{6,}", re.IGNORECASE)
 _KEY = re.compile(
     r"\b(?:sk|pk|rk|key|gsk|xai|ak)-[A-Za-z0-9_*.-]{6,}"  # OpenAI and those who name keys like it
     r"|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{6,}|\bhf_[A-Za-z0-9]{6,}|\bAKIA[A-Z0-9]{12,}"
@@ -18,7 +23,9 @@ _KEY = re.compile(
     re.ASCII,
 )
 _BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)
-_PATH = re.compile(r"(?<![\w/])/(?:home|root|usr|opt|var|etc|srv|tmp|app|mnt|data|workspace)/[^\s\"'<>:,)]+")
+_PATH = re.compile(
+    r"(?<![\w/])/(?:home|root|usr|opt|var|etc|srv|tmp|app|mnt|data|models|workspace)/[^\s\"'<>:,)]+"
+)
 
 LONGEST = 4000
 """Characters of an upstream's message that are kept."""
@@ -40,6 +47,8 @@ class Masker:
         text = self._secrets.sub(MASK, text)
         text = _URL.sub(MASK, text)
         text = _ADDRESS.sub(MASK, text)
+        text = _HOST.sub(MASK, text)
+        text = _ASSIGNED.sub(rf"\1={MASK}", text)
         text = _BEARER.sub(rf"\1 {MASK}", text)
         text = _KEY.sub(MASK, text)
         return _PATH.sub(MASK, text)[:LONGEST]

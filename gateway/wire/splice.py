@@ -25,12 +25,12 @@ def model_spans(text: bytes) -> list[Span]:
 
     The quick way is exact: the object has the key (the caller's peek saw it), a key without an escape is
     spelled in one way only, and that spelling followed by a colon cannot occur inside a string. So a single
-    hit in a text without `\\u00` escapes is the key. Anything else is scanned token by token.
+    hit in a text without `\\u006` escapes (of d, e, l, m, o) is the key. Anything else is scanned by token.
     """
     at = text.find(b'"model"')
     hit = _MEMBER.match(text, at) if at >= 0 else None
     # The look for any backslash first costs nothing, and images in base64 have none.
-    plain = b"\\" not in text or b"\\u00" not in text
+    plain = b"\\" not in text or b"\\u006" not in text
     if hit is not None and plain and text.find(b'"model"', hit.end()) < 0:
         return [hit.span(1) if hit.start(1) >= 0 else (hit.end(), hit.end())]
     return _scan(text)

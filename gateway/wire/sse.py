@@ -62,8 +62,3 @@ class EventSplitter:
         self._fresh = False
         self.rest.clear()
         return self.feed(head.removeprefix(_BOM))
-
-
-def lines(event: bytes) -> list[bytes]:
-    """The lines of one event without their ends, the closing blank line left out."""
-    return [line for line in re.split(rb"\r\n|\n|\r", event) if line]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pieces import cut, examples
 
-from gateway.wire.sse import EventSplitter, lines
+from gateway.wire.sse import EventSplitter
 
 BOM = b"\xef\xbb\xbf"
 LINES = st.sampled_from(
@@ -76,10 +76,3 @@ def test_a_client_dispatches_from_the_events_what_it_does_from_the_stream(
 ):
     stream = b"".join(line + end for line, end in body if b"\xef" not in line) + b"\n\n"
     assert data_of(b"".join(split([stream, b""]))) == data_of(stream)
-
-
-@examples(150)
-@given(st.lists(st.tuples(LINES, ENDS), max_size=6))
-def test_lines_are_the_lines_that_hold_something(body: list[tuple[bytes, bytes]]):
-    event = b"".join(line + end for line, end in body)
-    assert lines(event) == [line for line, _ in body if line]

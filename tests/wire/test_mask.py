@@ -9,7 +9,7 @@ from gateway.wire.mask import LONGEST, Masker
     ("said", "shown"),
     [
         ("Incorrect API key provided: sk-proj-abcdef123.", "Incorrect API key provided: ***"),
-        ("key=gsk_no but gsk-abcdef123", "key=gsk_no but ***"),
+        ("key=gsk_no but gsk-abcdef123", "key=*** but ***"),
         ("Bad header: Bearer abc.def-ghi", "Bad header: Bearer ***"),
         ("bad basic dXNlcjpwYXNz", "bad basic ***"),
         ("AIzaSyA-1234567890_abcdefg expired", "*** expired"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.sse import EventSplitter, EventTooLarge, lines
+from gateway.wire.sse import EventSplitter, EventTooLarge
 
 EVENT = b'data: {"a":1}\n\n'
 
@@ -96,7 +96,3 @@ def test_the_usual_limit_is_sixteen_mib():
     splitter.feed(bytes(16 * 1024 * 1024))
     with pytest.raises(EventTooLarge):
         splitter.feed(b"0")
-
-
-def test_lines_of_an_event():
-    assert lines(b": c\r\ndata: a\rdata: b\n\n") == [b": c", b"data: a", b"data: b"]
