@@ -84,9 +84,9 @@ class Forward:
         return upstream.failure(status, plain, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
-        body: bytes | None = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
-        if body is not None and "content-encoding" in exchange.headers:
-            body = upstream.plain(exchange, body, self._max_body)
+        raw = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
+        encoded = "content-encoding" in exchange.headers
+        body = upstream.plain(exchange, raw, self._max_body) if encoded else raw
         answer = openai.peek_whole(body) if body is not None else None
         if body is None or answer is None:
             raise _invalid(upstream, "answered with something that is not a JSON object")

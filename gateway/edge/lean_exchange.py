@@ -61,7 +61,7 @@ class LeanExchange:
         self._limit = 0  # bytes that `read` allows; 0 while nobody reads
         self.sink: BodySink | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._failure: Failure | Exception | None = None
+        self._failure: Exception | None = None
         self._paused = False
 
     # The call's side.
@@ -69,11 +69,7 @@ class LeanExchange:
     async def head(self) -> None:
         """Wait until status and headers are there. Raises what the connection failed with."""
         if not (self.begun or self.over):
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._wait()
         if self._failure is not None:
             raise self._failure
 
@@ -132,10 +128,7 @@ class LeanExchange:
         self._wake()
 
     def take(self, piece: bytes) -> None:
-        """A piece of the body."""
-        if self.sink is not None:
-            self.sink.data(piece)
-            return
+        """A piece of the body, while there is no `sink` to give it to."""
         self._pieces.append(piece)
         self._size += len(piece)
         if self._limit:

@@ -20,7 +20,6 @@ from gateway.wire.sse import EventTooLarge
 _REST_S = 1.0
 """Seconds that an upstream has after `[DONE]` to end its body, so that its connection can be used again."""
 
-
 _MAX_EARLY = 64
 """Pieces of comments that are kept before a stream's first event."""
 

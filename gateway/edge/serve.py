@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from aiohttp import web
@@ -129,7 +130,7 @@ class Serve:
         if refusal is not None:
             return refusal
         if call.stream:
-            own = lambda call: self._headers(request, call)  # noqa: E731
+            own = partial(self._headers, request)
             return await StreamedCall(request, call, self._heartbeat_s, own, self._clock).run(
                 self._stack.handle, self._sweep
             )

@@ -65,7 +65,6 @@ class Upstream:
         if status < 400:
             status = told.status if told is not None and told.status is not None else 502
         kind = upstream_status(status)
-        wait = retry_after(headers, unix_now()) if headers is not None else None
         if status in PASSED_THROUGH:
             told = told or UpstreamError(f"Upstream `{self.name}` refused the request.")
             seen, mask = kind, self._mask
@@ -79,6 +78,7 @@ class Upstream:
             message = f"{message[:-1]}: {self._mask(told.message)}"
         if kind.final:  # no retry can help, whatever the upstream says
             return Failure(kind, message)
+        wait = retry_after(headers, unix_now()) if headers is not None else None
         advice = _should_retry(headers)
         if wait is None and advice is not False:
             wait = 1.0
