@@ -11,17 +11,27 @@ hash = $(shell cat $(1) | sha256sum | cut -c1-16)
 RUNTIME := $(VENV)/.runtime-$(call hash,pyproject.toml requirements.lock)
 TESTING := $(VENV)/.testing-$(call hash,pyproject.toml requirements.lock requirements-test.lock)
 
-.PHONY: run test check bench lock clean
+.PHONY: run test redis check bench lock clean
 
 run: $(RUNTIME)
 	@exec $(VENV)/bin/sluice up
 
 # Where the engine cannot run (status 3), all tests but its own still do.
 test: $(TESTING)
+	@command -v redis-server >/dev/null || $(MAKE) --no-print-directory redis
 	@$(VENV)/bin/python -m backend.install; status=$$?; \
 	if [ $$status -eq 0 ]; then exec $(VENV)/bin/python -m pytest; fi; \
 	if [ $$status -ne 3 ]; then exit $$status; fi; \
 	echo "The engine's own tests are left out."; exec $(VENV)/bin/python -m pytest -m "not engine"
+
+# The tests of shared limits start a redis-server of their own.
+redis:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing redis-server, which the tests start ..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null; \
+	else \
+	  echo "redis-server is missing; install it with: sudo apt-get install redis-server" >&2; exit 1; \
+	fi
 
 check: $(TESTING)
 	$(VENV)/bin/ruff format --check .

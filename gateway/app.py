@@ -6,24 +6,22 @@ One `Gateway` is one event loop's worth of it.
 import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from gateway import __version__, log
-from gateway.call import Caller, Candidate, Route, Stack
+from gateway import assembly, log
+from gateway.accounts import Accounts
+from gateway.assembly import ALONE, Share
+from gateway.call import Stack
 from gateway.clock import monotonic, unix_now
 from gateway.config import model as cfg
 from gateway.config.show import effective
-from gateway.edge.admin import application
-from gateway.edge.aiohttp_transport import AiohttpTransport, proxy_for
+from gateway.edge.admin import View, application
 from gateway.edge.body import BodyReader
 from gateway.edge.cors import Cors
 from gateway.edge.forward import Forward
-from gateway.edge.lean_transport import LeanTransport
 from gateway.edge.models import ModelList
 from gateway.edge.reachability import Reachability
 from gateway.edge.serve import Serve
@@ -31,10 +29,20 @@ from gateway.edge.server import Connection, Listener, assert_c_parser
 from gateway.edge.streaming import DRAIN_NOTE
 from gateway.edge.sweep import Sweep, interval_for
 from gateway.edge.transport import Transport
-from gateway.edge.upstream import Upstream, fixed_headers, secrets_of
-from gateway.metrics import InFlight, Metrics
+from gateway.layers.attempt import Attempt, Counts, Health, Rules
+from gateway.layers.estimates import Estimates
+from gateway.layers.queue import Queue
+from gateway.layers.spend import Spend
+from gateway.metrics import BREAKER, Metrics, Queues, counter, observer
+from gateway.policy.breaker import Breaker
+from gateway.policy.limit import Limit
+from gateway.policy.line import Line
+from gateway.policy.order import WaitingRoom
+from gateway.policy.pace import Pace
+from gateway.policy.retry import RetryBudget
+from gateway.policy.tokens import Estimator
 from gateway.stack import Deps, build
-from gateway.wire.mask import Masker
+from gateway.wire import exact_tokens
 
 BACKLOG = 1024
 UNSENT_BYTES = 128 * 1024
@@ -44,30 +52,52 @@ class Gateway:
     """A whole gateway on the running event loop: `start`, use `port` and `admin_port`, `stop`."""
 
     def __init__(
-        self, config: cfg.Config, *, admin_socket: str | None = None, reuse_port: bool = False
+        self,
+        config: cfg.Config,
+        *,
+        admin_socket: str | None = None,
+        reuse_port: bool = False,
+        share: Share = ALONE,
     ) -> None:
-        """With `admin_socket` the admin application listens on that Unix socket instead of its TCP port."""
+        """With `admin_socket` the admin application listens on that Unix socket instead of its TCP port.
+
+        `share` is this process's part of what several workers hold together.
+        """
         assert_c_parser()
         self._config = config
         self._admin_socket = admin_socket
         self._reuse_port = reuse_port
+        self._share = share
         self.port = 0
         self.admin_port = 0
         self.metrics = Metrics()
 
     async def start(self) -> None:
-        """Build everything and listen. OSError when a port is taken."""
+        """Build everything and listen. OSError when a port is taken, UsageTrouble for a ledger of no use."""
         config = self._config
         self._new_request_id = _request_ids()
-        self._sweep = Sweep(interval_for(_shortest(config)), monotonic)
+        self._sweep = Sweep(interval_for(assembly.shortest(config)), monotonic)
         self._upstreams = {
-            name: _upstream(upstream, self._sweep) for name, upstream in config.upstreams.items()
+            name: assembly.upstream(upstream, self._sweep) for name, upstream in config.upstreams.items()
         }
-        self._reachability = Reachability({name: _first_hop(up) for name, up in config.upstreams.items()})
-        self._forward = Forward(
-            self._upstreams, config.server.max_body, self.metrics, self._sweep, self._reachability, monotonic
+        self._reachability = Reachability(
+            {name: assembly.first_hop(upstream) for name, upstream in config.upstreams.items()}
         )
-        self.metrics.registry.register(InFlight(self._forward.in_flight))
+        self._accounts = Accounts(config, self.metrics, self._sweep)
+        await self._accounts.start()
+        sent = {one.model for model in config.models.values() for one in model.candidates}
+        self._estimates = Estimates(Estimator(exact_tokens.load(sent)), self.metrics)
+        self._queue = self._build_queue()
+        self._attempt = self._build_attempt()
+        self.metrics.registry.register(Queues(self._queue.in_flight, self._queue.depth, self._breakers))
+        self._forward = Forward(
+            self._upstreams,
+            config.server.max_body,
+            self._sweep,
+            self._reachability,
+            self._queue.learn,
+            monotonic,
+        )
         self._stack = self._build_stack(self._forward)
         self._serve = Serve(
             self._stack,
@@ -81,12 +111,55 @@ class Gateway:
         )
         await self._listen()
 
+    def _build_attempt(self) -> Attempt:
+        retry, rng = self._config.retry, random.Random()
+        health = {
+            name: Health(
+                Breaker(upstream.breaker.failures, upstream.breaker.open, upstream.breaker.max_open, rng),
+                RetryBudget(retry.budget),
+                upstream.timeouts.total,
+            )
+            for name, upstream in self._config.upstreams.items()
+        }
+        counts = Counts(
+            *(counter(one) for one in (self.metrics.attempts, self.metrics.retries, self.metrics.fallbacks))
+        )
+        rules = Rules(retry.attempts, retry.base, retry.max)
+        return Attempt(health, rules, counts, monotonic, asyncio.sleep, rng)
+
+    def _breakers(self) -> dict[str, int]:
+        now = monotonic()
+        return {name: one.breaker.state(now) for name, one in self._attempt.health.items()}
+
+    def _build_queue(self) -> Queue:
+        share, config = self._share, self._config
+        lines = {}
+        for name, upstream in config.upstreams.items():
+            rpm, tpm = share.part(upstream.rate.rpm), share.part(upstream.rate.tpm)
+            pace = None if rpm is None and tpm is None else Pace(rpm, tpm)
+            lines[name] = Line(name, share.of(upstream.max_concurrency), pace, upstream.timeouts.total)
+        waited = {name: observer(self.metrics.queue_wait.labels(name)) for name in lines}
+        room = WaitingRoom(share.of(config.server.max_queue))
+        return Queue(room, lines, monotonic, waited, self._estimates.make)
+
     def _build_stack(self, forward: Forward) -> Stack:
-        config = self._config
+        config, accounts = self._config, self._accounts
         names = list(config.models)
-        callers = {key.digest(): Caller(key.name, _usable(key.models, names)) for key in config.keys}
-        routes = {name: _route(model) for name, model in config.models.items()}
-        return build(Deps(self.metrics, log.access, callers, routes, forward))
+        callers = {
+            key.digest(): assembly.caller(key, names, accounts.of.get(key.name)) for key in config.keys
+        }
+        routes = assembly.routes(config)
+        limit = Limit(self._estimates.make, accounts.calendar, self.metrics)
+        spend = Spend(
+            accounts.calendar,
+            self._estimates.make,
+            self.metrics,
+            (accounts.book, self._estimates.book),
+            always=accounts.keeps,
+        )
+        return build(
+            Deps(self.metrics, log.access, callers, routes, limit, spend, self._attempt, self._queue, forward)
+        )
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
@@ -128,23 +201,30 @@ class Gateway:
             return "draining"
         return None if self._reachability.any() else "no upstream can be reached"
 
-    def views(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    def views(self) -> Mapping[str, View]:
         """`/admin/...`."""
-        return {"config": self._show_config, "stack": self._show_stack, "upstreams": self._show_upstreams}
+        return {
+            "config": self._show_config,
+            "stack": self._show_stack,
+            "upstreams": self._show_upstreams,
+            "usage": self._accounts.report(),
+        }
 
-    async def _show_config(self) -> object:
+    async def _show_config(self, query: Mapping[str, str]) -> object:
         return effective(self._config)
 
-    async def _show_stack(self) -> object:
+    async def _show_stack(self, query: Mapping[str, str]) -> object:
         return self._stack.entries
 
-    async def _show_upstreams(self) -> object:
+    async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         states = {True: "up", False: "down", None: "unknown"}
-        in_flight = self._forward.in_flight()
+        in_flight, waiting = self._queue.in_flight(), self._queue.depth()
         return {
             name: {
                 "state": states[self._reachability.of(name)],
                 "in_flight": in_flight[name],
+                "waiting": waiting[name],
+                "breaker": BREAKER[self._breakers()[name]],
             }
             for name in self._upstreams
         }
@@ -171,58 +251,10 @@ class Gateway:
         self._server.close()
         await self._listener.shutdown(timeout=1)
         await self._admin_runner.cleanup()
+        await self._accounts.stop()
         await self._reachability.close()
         await asyncio.gather(*(upstream.transport.close() for upstream in self._upstreams.values()))
         self._sweep.close()
-
-
-def _upstream(config: cfg.Upstream, sweep: Sweep) -> Upstream:
-    key = config.api_key.reveal() if config.api_key is not None else None
-    extra = {name: value.reveal() for name, value in config.headers.items()}
-    fixed = fixed_headers(key, extra, f"sluice/{__version__}")
-    transport: Transport
-    if config.transport == "lean":
-        transport = LeanTransport(config.name, config.base_url, fixed, sweep, monotonic)
-    else:
-        transport = AiohttpTransport(config.name, config.base_url, fixed)
-    return Upstream(
-        config.name,
-        transport,
-        masker=Masker(secrets_of(config.base_url, key, extra)),
-        forward_headers=config.forward_headers,
-        connect_s=config.timeouts.connect,
-        first_byte_s=config.timeouts.first_byte,
-        idle_s=config.timeouts.idle,
-        total_s=config.timeouts.total,
-    )
-
-
-def _first_hop(config: cfg.Upstream) -> str:
-    """Where connections to an upstream go first."""
-    return (config.transport == "aiohttp" and proxy_for(config.base_url)) or config.base_url
-
-
-def _route(model: cfg.Model) -> Route:
-    candidates = tuple(
-        Candidate(candidate.upstream, candidate.model, msgspec.json.encode(candidate.model))
-        for candidate in model.candidates
-    )
-    return Route(model.name, msgspec.json.encode(model.name), candidates)
-
-
-def _usable(patterns: Sequence[str], models: Sequence[str]) -> frozenset[str] | None:
-    if "*" in patterns:
-        return None
-    return frozenset(name for name in models if any(fnmatchcase(name, pattern) for pattern in patterns))
-
-
-def _shortest(config: cfg.Config) -> float:
-    """The shortest time that the sweep has to keep, in seconds."""
-    times = [config.server.heartbeat or 15.0]
-    for upstream in config.upstreams.values():
-        limits = upstream.timeouts
-        times += [limits.idle, limits.total, limits.first_byte or limits.total]
-    return min(times)
 
 
 def _request_ids() -> Callable[[], str]:

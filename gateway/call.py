@@ -1,8 +1,9 @@
 """The words of the pipeline: a call, what it holds, its reply, and what a gate and a layer are."""
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from gateway.errors import Refusal
 
@@ -10,41 +11,106 @@ CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
 
+Priority = Literal["interactive", "batch"]
+INTERACTIVE: Final = "interactive"
+BATCH: Final = "batch"
+
+
+class Standing(NamedTuple):
+    """What a key has left now, and the seconds until it has its whole limit again."""
+
+    requests_left: int
+    requests_reset: float
+    tokens_left: int
+    tokens_reset: float
+
+
+class Terms(NamedTuple):
+    """Limits of one key; None is no limit. `usd_per_day` is in nano-dollars."""
+
+    rpm: float | None = None
+    tpm: float | None = None
+    concurrency: int | None = None
+    usd_per_day: int | None = None
+
+
+class Ledgered(Protocol):
+    """A key's account, as far as every answer shows it."""
+
+    @property
+    def terms(self) -> Terms:
+        """The key's limits."""
+
+    def standing(self, now: float) -> Standing:
+        """As of now."""
+
+    def spent(self, day: str) -> int:
+        """Nano-dollars that are spent or promised that day, as far as this process knows."""
+
 
 class Caller:
-    """Whose key a call was made with, and which public models that key may use (None: all)."""
+    """Whose key a call was made with, which public models it may use (None: all), and its limits, if any."""
 
-    __slots__ = ("models", "name")
+    __slots__ = ("account", "models", "name", "priority")
 
-    def __init__(self, name: str, models: frozenset[str] | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        models: frozenset[str] | None,
+        account: Ledgered | None = None,
+        priority: Priority = INTERACTIVE,
+    ) -> None:
         self.name = name
         self.models = models
+        self.account = account
+        self.priority = priority
 
     def may_use(self, model: str) -> bool:
         """Whether the key's patterns cover this public model."""
         return self.models is None or model in self.models
 
 
+class Price(NamedTuple):
+    """Nano-dollars per million tokens."""
+
+    input: int
+    output: int
+    cached_input: int
+
+
 class Candidate:
-    """One way to serve a model: an upstream's name, and the model name that it knows, also as JSON."""
+    """One way to serve a model: an upstream's name, and the model name that it knows, also as JSON.
 
-    __slots__ = ("encoded", "model", "upstream")
+    `price`, and `context_window` in tokens, are None where they are unknown.
+    """
 
-    def __init__(self, upstream: str, model: str, encoded: bytes) -> None:
+    __slots__ = ("context_window", "encoded", "model", "price", "upstream")
+
+    def __init__(
+        self,
+        upstream: str,
+        model: str,
+        encoded: bytes,
+        price: Price | None = None,
+        context_window: int | None = None,
+    ) -> None:
         self.upstream = upstream
         self.model = model
         self.encoded = encoded
+        self.price = price
+        self.context_window = context_window
 
 
 class Route:
-    """A public model: its name, also as JSON, and its candidates in the order of the config."""
+    """A public model: its name, also as JSON, its candidates and fallbacks in the order of the config."""
 
-    __slots__ = ("candidates", "encoded", "name")
+    __slots__ = ("candidates", "encoded", "fallbacks", "name")
 
     def __init__(self, name: str, encoded: bytes, candidates: tuple[Candidate, ...]) -> None:
         self.name = name
         self.encoded = encoded
         self.candidates = candidates
+        self.fallbacks: tuple[Route, ...] = ()  # set when all routes are there
 
 
 class Credentials:
@@ -68,6 +134,19 @@ class Tokens:
     reasoning: int = 0
 
 
+class Estimate(NamedTuple):
+    """Tokens that a call is expected to use, of all `choices` of its answer together.
+
+    `capped` tells that the client set the output's bound itself; `weight` is what the input was judged by.
+    """
+
+    input: int
+    output: int
+    capped: bool
+    choices: int = 1
+    weight: Sequence[int] = ()
+
+
 class Call:
     """One request of a client on its way. Times are monotonic seconds; 0.0 means "not yet".
 
@@ -82,14 +161,21 @@ class Call:
         "body",
         "caller",
         "candidate",
+        "cost",
+        "counted",
         "credentials",
+        "day",
+        "deadline",
         "endpoint",
+        "estimate",
         "first_token_at",
+        "generated",
         "headers",
         "lease",
         "model",
         "outcome",
         "passing",
+        "priority",
         "queue_s",
         "ready_at",
         "replied_at",
@@ -113,17 +199,24 @@ class Call:
         self.replied_at = 0.0  # a whole answer was ready to be written
         self.first_token_at = 0.0
         self.queue_s = 0.0
+        self.deadline = math.inf  # when the client will have given up, as far as it tells
         self.headers: Mapping[str, str] = {}  # the client's, names in any case; few of them travel on
         self.body = b""
         self.model = ""  # as the client asked for it
         self.stream = False
         self.spans: Sequence[tuple[int, int]] = ()  # where the model's name stands in the body
         self.caller: Caller | None = None
+        self.priority: Priority = INTERACTIVE
         self.route: Route | None = None
-        self.candidate: Candidate | None = None
+        self.candidate: Candidate | None = None  # the one that is tried, or will be first
         self.passing: Sequence[tuple[str, str]] = ()  # headers of the upstream's answer that reach the client
         self.attempts = 0
+        self.estimate: Estimate | None = None  # made when somebody needs it
+        self.generated = 0  # output tokens that have passed, estimated; for answers without usage
         self.tokens: Tokens | None = None
+        self.day = ""  # the one whose budget and report it counts for
+        self.counted = False  # somebody needs to know how many tokens it uses
+        self.cost: int | None = None  # nano-dollars; None where the price is unknown
         self.status = 0
         self.outcome = "internal_error"  # until something better is known
         self.lease = Lease()

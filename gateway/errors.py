@@ -9,7 +9,7 @@ and the advice to the client's SDK can never disagree.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ _INVALID: Final = "invalid_request_error"
 
 INVALID_JSON = Kind(400, _INVALID, "invalid_json", "client_error", final=True)
 INVALID_VALUE = Kind(400, _INVALID, "invalid_value", "client_error", final=True)
+CONTEXT_LENGTH_EXCEEDED = Kind(400, _INVALID, "context_length_exceeded", "client_error", final=True)
 INVALID_API_KEY = Kind(401, _INVALID, "invalid_api_key", "client_error", final=True)
 MODEL_NOT_ALLOWED = Kind(403, "permission_error", "model_not_allowed", "client_error", final=True)
 MODEL_NOT_FOUND = Kind(404, _INVALID, "model_not_found", "client_error", final=True)
@@ -38,19 +39,48 @@ METHOD_NOT_ALLOWED = Kind(405, _INVALID, "method_not_allowed", "client_error", f
 BODY_TIMEOUT = Kind(408, _INVALID, "body_timeout", "client_error")
 BODY_TOO_LARGE = Kind(413, _INVALID, "body_too_large", "client_error", final=True)
 UNSUPPORTED_MEDIA_TYPE = Kind(415, _INVALID, "unsupported_media_type", "client_error", final=True)
+REQUESTS_LIMITED = Kind(429, "requests", "rate_limit_exceeded", "limited")
+TOKENS_LIMITED = Kind(429, "tokens", "rate_limit_exceeded", "limited")
+CONCURRENCY_LIMITED = Kind(429, "concurrency", "rate_limit_exceeded", "limited")
+REQUEST_TOO_LARGE = Kind(429, "tokens", "request_too_large", "limited", final=True)
+INSUFFICIENT_QUOTA = Kind(429, "insufficient_quota", "insufficient_quota", "limited", final=True)
 UPSTREAM_RATE_LIMITED = Kind(429, "requests", "upstream_rate_limited", "upstream_error")
+UPSTREAM_QUOTA_SPENT = Kind(429, "requests", "upstream_rate_limited", "upstream_error", final=True)
 INTERNAL_ERROR = Kind(500, "server_error", "internal_error", "internal_error", final=True)
 UPSTREAM_ERROR = Kind(502, "upstream_error", "upstream_error", "upstream_error", final=True)
 UPSTREAM_INVALID_RESPONSE = Kind(
     502, "upstream_error", "upstream_invalid_response", "upstream_error", final=True
 )
 UPSTREAM_AUTH_FAILED = Kind(502, "upstream_error", "upstream_auth_failed", "upstream_error", final=True)
+QUEUE_FULL = Kind(503, "overloaded_error", "queue_full", "shed")
+DEADLINE_IN_QUEUE = Kind(503, "overloaded_error", "deadline_in_queue", "shed")
+LIMITS_UNAVAILABLE = Kind(503, "overloaded_error", "limits_unavailable", "shed")
+POISONED = Kind(503, "overloaded_error", "request_suspended", "shed")
 DRAINING = Kind(503, "overloaded_error", "draining", "shed")
 UPSTREAM_UNAVAILABLE = Kind(503, "overloaded_error", "upstream_unavailable", "upstream_error")
 UPSTREAM_TIMEOUT = Kind(504, "upstream_error", "upstream_timeout", "upstream_timeout", final=True)
 
 PASSED_THROUGH: Final = frozenset({400, 404, 413, 422})
 """Statuses of an upstream that are the client's own fault and reach it with the upstream's words."""
+
+Cause = Literal["connect", "tls", "reset", "first_byte", "total", "invalid", "status"]
+"""In which way an attempt came to nothing; `policy.verdict` says what follows from it."""
+
+CONNECT: Final = "connect"
+"""Refused, unreachable, no such name, no connection in time: nothing has been served, for certain."""
+TLS: Final = "tls"
+RESET: Final = "reset"
+"""The connection ended before the answer, or within it."""
+FIRST_BYTE: Final = "first_byte"
+"""No answer, or no event of a stream, in the time that one attempt has for it."""
+TOTAL: Final = "total"
+"""The time that the whole call has is over."""
+INVALID: Final = "invalid"
+"""No answer in HTTP, in JSON or in events."""
+STATUS: Final = "status"
+"""The upstream's own refusal, by its status or in the body of a 200."""
+
+_WAIT_S: Final = 1.0  # what a client is told that may try again, where the upstream names no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +97,9 @@ class Refusal:
 class Failure(Exception):
     """An attempt at an upstream came to nothing.
 
-    `retry_after` (seconds) and `should_retry` are the upstream's own advice.
+    `status` belongs to the cause `status`: the upstream's own, 502 for an error in a 200 that names none.
+    `retry_after` (seconds) and `should_retry` are the upstream's own advice, None where it gave none. `spent`
+    says that its account has no money or quota left, whatever the status.
     """
 
     def __init__(
@@ -75,23 +107,32 @@ class Failure(Exception):
         kind: Kind,
         message: str,
         *,
+        cause: Cause,
+        status: int | None = None,
         param: str | None = None,
         retry_after: float | None = None,
         should_retry: bool | None = None,
+        spent: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.cause: Cause = cause
+        self.status = status
         self.param = param
         self.retry_after = retry_after
         self.should_retry = should_retry
+        self.spent = spent
 
     def as_refusal(self) -> Refusal:
         """The answer to give while no byte has gone to the client."""
-        headers: tuple[tuple[str, str], ...] = ()
-        if self.should_retry is not None:
-            headers = (("x-should-retry", "true" if self.should_retry else "false"),)
-        return Refusal(self.kind, self.message, self.param, self.retry_after, headers)
+        if self.kind.final:  # no retry by the client can help, whatever the upstream says
+            return Refusal(self.kind, self.message, self.param)
+        wait, advice = self.retry_after, self.should_retry
+        if wait is None and advice is not False:
+            wait = _WAIT_S
+        told = () if advice is None else (("x-should-retry", "true" if advice else "false"),)
+        return Refusal(self.kind, self.message, self.param, wait, told)
 
 
 def upstream_status(status: int) -> Kind:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.call import Call
+from gateway.units import NANO
 
 logger: Final = logging.getLogger("sluice")
 _RESERVED: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -42,13 +43,15 @@ def access(call: Call, now: float) -> None:
         "stream": call.stream,
         "total_ms": _ms(now - call.accepted_at),
     }
-    if call.candidate is not None:
+    if call.candidate is not None and call.attempts:
         fields |= {"upstream": call.candidate.upstream, "model_served": call.candidate.model}
         fields |= {"attempts": call.attempts, "queue_ms": _ms(call.queue_s)}
     if call.first_token_at:
         fields["ttft_ms"] = _ms(call.first_token_at - call.sent_at)
     if call.tokens is not None:
         fields |= {"input_tokens": call.tokens.input, "output_tokens": call.tokens.output}
+    if call.cost is not None:
+        fields["cost_usd"] = call.cost / NANO
     logger.info("request", extra=fields)
 
 

@@ -25,6 +25,12 @@ def cannot_listen(error: OSError) -> int:
     return 1
 
 
+def cannot_count(error: Exception) -> int:
+    """Say why usage cannot be kept, or budgets not be known; gives the exit status."""
+    log.logger.error("cannot keep usage: %s", error)
+    return 1
+
+
 def settle_memory() -> None:
     """Call when everything is built: keep the garbage collector away from what lives for ever.
 

@@ -12,7 +12,8 @@ from gateway.app import Gateway
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.config.unbuilt import unbuilt
-from gateway.process import Signals, cannot_listen, listening, settle_memory
+from gateway.process import Signals, cannot_count, cannot_listen, listening, settle_memory
+from gateway.store.usage import UsageTrouble
 from gateway.workers import supervise
 
 _DESCRIPTORS_PER_STREAM = 2  # one to the client, one to the upstream
@@ -63,6 +64,8 @@ async def _serve_alone(config: Config) -> int:
         await gateway.start()
     except OSError as error:
         return cannot_listen(error)
+    except UsageTrouble as error:
+        return cannot_count(error)
     settle_memory()
     listening(config, gateway.port, gateway.admin_port)
     await signals.first

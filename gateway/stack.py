@@ -5,9 +5,15 @@ from dataclasses import dataclass
 
 from gateway.call import Call, Caller, Gate, Handler, Layer, Route, Stack
 from gateway.layers.admission import admission
+from gateway.layers.attempt import Attempt
+from gateway.layers.attempts import attempts
+from gateway.layers.limits import shared_limits
 from gateway.layers.observe import Observe
+from gateway.layers.queue import Queue
+from gateway.layers.spend import Spend
 from gateway.metrics import Metrics
 from gateway.policy.authenticate import Authenticate
+from gateway.policy.limit import Limit
 from gateway.policy.model_access import ModelAccess
 
 
@@ -19,6 +25,10 @@ class Deps:
     access_log: Callable[[Call, float], None]
     callers: Mapping[bytes, Caller]
     routes: Mapping[str, Route]
+    limit: Limit
+    spend: Spend
+    attempt: Attempt
+    queue: Queue
     forward: Handler
 
 
@@ -35,10 +45,25 @@ def build(d: Deps) -> Stack:
     gates: tuple[Gate, ...] = (
         # After the key, so that nobody learns from outside which models exist.
         ModelAccess(d.routes),
+        # Reserves what the call may use, before anything else is spent on it.
+        d.limit,
     )
-    handle = compose((admission(gates),), terminal=d.forward)
-    names = [type(gate).__name__ for gate in (*door, *gates)] + [type(d.forward).__name__]
-    return Stack(door, handle, tuple(names))
+    layers: tuple[Layer, ...] = (
+        admission(gates),
+        # What many processes share is asked for here; keys that it refuses have not waited for a slot.
+        shared_limits(d.limit),
+        # Held after the limits, so settled before them: they give back what it finds was not used.
+        admission((d.spend,)),
+        # Outside the queue, so that a call which waits for its next attempt holds no slot meanwhile.
+        attempts(d.attempt),
+        # Last before the upstream: who waits here has every right to go, and holds no slot of it yet.
+        d.queue,
+    )
+    handle = compose(layers, terminal=d.forward)
+    names = [type(gate).__name__ for gate in (*door, *gates)]
+    return Stack(
+        door, handle, (*names, "SharedLimits", "Spend", "Attempts", "Queue", type(d.forward).__name__)
+    )
 
 
 def compose(layers: tuple[Layer, ...], terminal: Handler) -> Handler:

@@ -83,6 +83,12 @@ def parse_usd(value: str | int | float) -> int:
     return int(nanos)
 
 
+def usd(nanos: int) -> str:
+    """Nano-dollars (0 or more) as a plain decimal number of USD, exactly: `0.000012`."""
+    whole, part = divmod(nanos, NANO)
+    return f"{whole}.{part:09d}".rstrip("0").removesuffix(".")
+
+
 def _plain(value: str | int | float) -> str:
     """The text of a value; a float's shortest one, without an exponent, and nothing for a bool."""
     if isinstance(value, bool):

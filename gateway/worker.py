@@ -10,13 +10,17 @@ import uvloop
 
 from gateway import log
 from gateway.app import Gateway
+from gateway.assembly import Share
 from gateway.config.model import Config
-from gateway.process import READY, Signals, cannot_listen, settle_memory
+from gateway.process import READY, Signals, cannot_count, cannot_listen, settle_memory
+from gateway.store.usage import UsageTrouble
 
 
-async def _run(config: Config, admin_socket: str) -> int:
+async def _run(config: Config, admin_socket: str, number: int) -> int:
     try:
-        gateway = Gateway(config, admin_socket=admin_socket, reuse_port=True)
+        gateway = Gateway(
+            config, admin_socket=admin_socket, reuse_port=True, share=Share(number, config.server.workers)
+        )
     except OSError as error:  # its counters are files
         log.logger.error("cannot start: %s", error)
         return 1
@@ -28,6 +32,8 @@ async def _run(config: Config, admin_socket: str) -> int:
         await gateway.start()
     except OSError as error:
         return cannot_listen(error)
+    except UsageTrouble as error:
+        return cannot_count(error)
     settle_memory()
     with contextlib.suppress(BrokenPipeError):  # the parent is gone: the drain comes at once
         os.write(sys.stdout.fileno(), READY)
@@ -46,7 +52,7 @@ async def _parent_gone() -> None:
     await reader.read()
 
 
-def main(admin_socket: str) -> int:
+def main(admin_socket: str, number: str) -> int:
     """Take the config from the parent, serve, and give the exit status."""
     size = int.from_bytes(sys.stdin.buffer.read(8), "big")
     sent = sys.stdin.buffer.read(size)
@@ -55,8 +61,8 @@ def main(admin_socket: str) -> int:
     # From our own parent, through a pipe that nobody else holds.
     config: Config = pickle.loads(sent)
     log.setup(config.log.level, config.log.format)
-    return uvloop.run(_run(config, admin_socket))
+    return uvloop.run(_run(config, admin_socket, int(number)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

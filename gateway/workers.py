@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,11 +24,14 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, we
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from gateway.accounts import UsageReport, usage_store
+from gateway.clock import monotonic, unix
 from gateway.config.model import Config
 from gateway.config.show import effective
-from gateway.edge.admin import application
+from gateway.edge.admin import View, application
 from gateway.log import logger
-from gateway.metrics import InFlight
+from gateway.metrics import BREAKER, Queues
+from gateway.policy.calendar import Calendar
 from gateway.process import READY, Signals, cannot_listen, end_at_once, listening
 
 # prometheus-client leaves these two untyped.
@@ -61,6 +64,9 @@ class _Parent:
         self._folder = _make_folder()
         self._workers = [_Worker(number) for number in range(config.server.workers)]
         self._stopping = False
+        calendar = Calendar(config.server.timezone, unix(), monotonic())
+        self._usage_store = usage_store(config)
+        self._usage = UsageReport(self._usage_store, calendar, monotonic)
 
     async def run(self) -> int:
         """Until a signal; gives the exit status."""
@@ -77,6 +83,8 @@ class _Parent:
             return cannot_listen(error)
         finally:
             await admin.cleanup()
+            if self._usage_store is not None:
+                await self._usage_store.close()
             shutil.rmtree(self._folder, ignore_errors=True)
         if status == 0:
             logger.info("stopped")
@@ -149,6 +157,7 @@ class _Parent:
             "-m",
             "gateway.worker",
             self._socket(worker),
+            str(worker.number),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._folder)},
@@ -191,7 +200,13 @@ class _Parent:
         """The counters of all workers, dead ones included, and what the living have under way."""
         registry = CollectorRegistry()
         upstreams = await self._upstreams()
-        registry.register(InFlight(lambda: {name: seen.in_flight for name, seen in upstreams.items()}))
+        registry.register(
+            Queues(
+                lambda: {name: seen.in_flight for name, seen in upstreams.items()},
+                lambda: {name: seen.waiting for name, seen in upstreams.items()},
+                lambda: {name: BREAKER.index(seen.breaker) for name, seen in upstreams.items()},
+            )
+        )
         _Collector(registry, path=str(self._folder))
         return registry
 
@@ -204,30 +219,37 @@ class _Parent:
             return None
         return answers[0][1].decode().strip() if answers else "no worker is running"
 
-    def views(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    def views(self) -> Mapping[str, View]:
         """`/admin/...`."""
-        return {"config": self._show_config, "stack": self._show_stack, "upstreams": self._show_upstreams}
+        return {
+            "config": self._show_config,
+            "stack": self._show_stack,
+            "upstreams": self._show_upstreams,
+            "usage": self._usage,
+        }
 
-    async def _show_config(self) -> object:
+    async def _show_config(self, query: Mapping[str, str]) -> object:
         return effective(self._config)
 
-    async def _show_stack(self) -> object:
+    async def _show_stack(self, query: Mapping[str, str]) -> object:
         for answer in await self._ask_all("/admin/stack"):
             if answer is not None:
                 return msgspec.json.decode(answer[1])
         return []
 
-    async def _show_upstreams(self) -> object:
+    async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         return await self._upstreams()
 
     async def _upstreams(self) -> dict[str, "_Seen"]:
-        """In-flight calls summed; an upstream is as well as the worker sees it that sees it best."""
-        merged = {name: _Seen("unknown", 0) for name in self._config.upstreams}
+        """Calls summed; an upstream's state is the best that a worker sees, its breaker the worst."""
+        merged = {name: _Seen("unknown", 0, 0, BREAKER[0]) for name in self._config.upstreams}
         for answer in await self._ask_all("/admin/upstreams"):
             seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
             for name, upstream in seen.items():
                 known = merged[name]
                 known.in_flight += upstream.in_flight
+                known.waiting += upstream.waiting
+                known.breaker = max(known.breaker, upstream.breaker, key=BREAKER.index)
                 if known.state != "up":
                     known.state = upstream.state
         return merged
@@ -257,3 +279,5 @@ def _make_folder() -> Path:
 class _Seen(msgspec.Struct):
     state: str
     in_flight: int
+    waiting: int
+    breaker: str

@@ -1,15 +1,26 @@
 """The order of the pipeline, and why it must be so."""
 
+import asyncio
 import hashlib
+from random import Random
 
 import pytest
 
-from gateway.call import CHAT, Call, Caller, Candidate, Credentials, Handler, Layer, Reply, Route
+from gateway.call import CHAT, Call, Caller, Candidate, Credentials, Estimate, Handler, Layer, Reply, Route
 from gateway.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Refusal
 from gateway.layers.admission import admit
+from gateway.layers.attempt import Attempt, Counts, Health, Rules
 from gateway.layers.observe import Observe
+from gateway.layers.queue import Queue
+from gateway.layers.spend import Spend
 from gateway.metrics import Metrics
 from gateway.policy.authenticate import Authenticate
+from gateway.policy.breaker import Breaker
+from gateway.policy.calendar import Calendar
+from gateway.policy.limit import Limit
+from gateway.policy.line import Line
+from gateway.policy.order import WaitingRoom
+from gateway.policy.retry import RetryBudget
 from gateway.stack import Deps, Stack, build, compose
 
 KEY = "sk-a"
@@ -44,7 +55,27 @@ def logged() -> list[Call]:
 @pytest.fixture
 def stack(terminal: Terminal, logged: list[Call]) -> Stack:
     callers = {hashlib.sha256(KEY.encode()).digest(): Caller("team-a", frozenset({"small"}))}
-    return build(Deps(Metrics(), lambda call, now: logged.append(call), callers, ROUTES, terminal))
+    metrics, calendar = Metrics(), Calendar("UTC", 0.0, 0.0)
+    limit = Limit(lambda call: Estimate(1, 1, False), calendar, metrics)
+    spend = Spend(calendar, lambda call: None, metrics, (), always=False)
+    lines, waited = {"local": Line("local", 1)}, {"local": lambda seconds: None}
+    health = {"local": Health(Breaker(5, 1.0, 1.0, Random(1)), RetryBudget(0.1), 60.0)}
+    counts = Counts(*[lambda *labels: None] * 3)
+    attempt = Attempt(health, Rules(1, 0.0, 0.0), counts, lambda: 1.0, asyncio.sleep, Random(1))
+    queue = Queue(WaitingRoom(1), lines, lambda: 1.0, waited, lambda call: None)
+    return build(
+        Deps(
+            metrics,
+            lambda call, now: logged.append(call),
+            callers,
+            ROUTES,
+            limit,
+            spend,
+            attempt,
+            queue,
+            terminal,
+        )
+    )
 
 
 def call(model: str = "small", key: str | None = KEY) -> Call:

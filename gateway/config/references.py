@@ -14,6 +14,7 @@ def cross_problems(config: Config, written: Container[str]) -> Iterator[Problem]
     yield from _keys(config, written)
     yield from _listening(config, written)
     yield from _needs_redis(config, written)
+    yield from _shares(config)
     yield from _models(config)
     yield from _bounds(config)
 
@@ -94,6 +95,23 @@ def _needs_redis(config: Config, written: Container[str]) -> Iterator[Problem]:
     for section, store in stores.items():
         if store == "redis":
             yield Problem(f"{section}.store", "redis is not configured; add a redis section with its url")
+
+
+def _shares(config: Config) -> Iterator[Problem]:
+    """Each worker has its own part of an upstream's slots, and a part of nothing is no slot."""
+    workers = config.server.workers
+    for name, upstream in config.upstreams.items():
+        if upstream.max_concurrency < workers:
+            yield Problem(
+                f"{join('upstreams', name)}.max_concurrency",
+                f"{upstream.max_concurrency} cannot be shared by {workers} workers; "
+                f"set server.workers to at most {upstream.max_concurrency}",
+            )
+        if upstream.rate.rpm is not None and upstream.rate.rpm < workers:
+            yield Problem(
+                f"{join('upstreams', name)}.rate.rpm",
+                f"{upstream.rate.rpm} cannot be shared by {workers} workers",
+            )
 
 
 def _models(config: Config) -> Iterator[Problem]:

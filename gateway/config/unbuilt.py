@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from gateway.config.load import Loaded
-from gateway.config.model import Candidate, Config, Limits
+from gateway.config.model import Candidate, Config
 
 
 class _Row(NamedTuple):
@@ -21,26 +21,7 @@ def _candidates(config: Config) -> Iterator[Candidate]:
 
 
 _ROWS: Final = (
-    _Row("server.max_queue", "calls do not wait for a slot", lambda c: c.server.max_queue > 0),
-    _Row("server.timezone", "nothing is counted by the day", lambda c: c.server.timezone != "UTC"),
-    _Row("redis", "every process keeps its own state", lambda c: c.redis is not None),
-    _Row("keys.limits", "calls are not limited", lambda c: any(key.limits != Limits() for key in c.keys)),
-    _Row(
-        "keys.priority",
-        "all calls are of one class",
-        lambda c: any(key.priority == "batch" for key in c.keys),
-    ),
-    _Row("upstreams.max_concurrency", "calls are sent at once, however many"),
     _Row("upstreams.max_inputs", "lists are not split"),
-    _Row("upstreams.rate", "calls are not paced"),
-    _Row("upstreams.breaker", "a failing upstream is still called"),
-    _Row(
-        "models.candidates",
-        "only the first candidate is called",
-        lambda c: any(len(model.candidates) > 1 for model in c.models.values()),
-    ),
-    _Row("models.candidates.price", "nothing is priced"),
-    _Row("models.candidates.context_window", "calls are not measured against it"),
     _Row("models.candidates.max_output", "calls are not measured against it"),
     _Row("models.candidates.capabilities", "calls are not routed by them"),
     _Row(
@@ -53,7 +34,6 @@ _ROWS: Final = (
         "candidates are taken as listed",
         lambda c: any(model.route != "priority" for model in c.models.values()),
     ),
-    _Row("models.fallbacks", "they are not tried"),
     _Row(
         "models.on_overflow",
         "an overflow is an error",
@@ -61,10 +41,8 @@ _ROWS: Final = (
     ),
     _Row("models.batching", "calls are sent one by one", lambda c: _merges(c)),
     _Row("models.cache", "answers are not kept", lambda c: _caches(c)),
-    _Row("retry", "a call is tried once", lambda c: c.retry.attempts > 1),
     _Row("batching", "calls are sent one by one", lambda c: _merges(c)),
     _Row("cache", "answers are not kept", lambda c: _caches(c)),
-    _Row("usage", "spending is not kept", lambda c: c.usage.store != "off"),
 )
 
 

@@ -8,6 +8,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+View = Callable[[Mapping[str, str]], Awaitable[object]]
+"""Takes the query, gives what is shown as JSON."""
+
 
 class Inside(Protocol):
     """Who knows the answers: one gateway, or the parent of several."""
@@ -18,7 +21,7 @@ class Inside(Protocol):
     async def not_ready(self) -> str | None:
         """Why no calls should be sent here, or None."""
 
-    def views(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    def views(self) -> Mapping[str, View]:
         """What each `/admin/NAME` shows, as JSON."""
 
 
@@ -45,8 +48,10 @@ def application(inside: Inside) -> web.Application:
     return app
 
 
-def _shown(view: Callable[[], Awaitable[object]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _shown(view: View) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        return web.Response(body=msgspec.json.encode(await view()), content_type="application/json")
+        return web.Response(
+            body=msgspec.json.encode(await view(request.query)), content_type="application/json"
+        )
 
     return handle

@@ -16,10 +16,16 @@ from yarl import URL
 
 from gateway.edge.transport import MAX_HEADER_BYTES, POOL_KEEPALIVE_S, BodySink, Exchange, Pieces
 from gateway.errors import (
+    CONNECT,
+    INVALID,
+    RESET,
+    TLS,
+    TOTAL,
     UPSTREAM_ERROR,
     UPSTREAM_INVALID_RESPONSE,
     UPSTREAM_TIMEOUT,
     UPSTREAM_UNAVAILABLE,
+    Cause,
     Failure,
 )
 
@@ -46,7 +52,13 @@ class AiohttpTransport:
         )
 
     async def send(
-        self, path: str, headers: Sequence[tuple[str, str]], body: Pieces, connect_s: float, deadline: float
+        self,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: Pieces,
+        connect_s: float,
+        deadline: float,
+        late: Cause,
     ) -> Exchange:
         """POST and wait for the head, as `Transport` says."""
         length = sum(map(len, body))
@@ -62,32 +74,33 @@ class AiohttpTransport:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
                 )
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._failure(error) from error
+            raise self._failure(error, late) from error
         # Two things that aiohttp's client lets pass.
         if answer.status < 200 or answer.headers.get("transfer-encoding", "chunked").lower() != "chunked":
             answer.close()
-            raise self._failure(ValueError("neither a final answer nor a known framing"))
+            raise malformed(self._name)
         return AiohttpExchange(self._name, answer)
 
     async def close(self) -> None:
         """Close the session and its connections."""
         await self._session.close()
 
-    def _failure(self, error: Exception) -> Failure:
+    def _failure(self, error: Exception, late: Cause) -> Failure:
         name = self._name
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return Failure(
-                UPSTREAM_UNAVAILABLE, f"Upstream `{name}` did not accept a connection in time.", retry_after=1
-            )
+            message = f"Upstream `{name}` did not accept a connection in time."
+            return Failure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT)
         if isinstance(error, TimeoutError):
-            return Failure(UPSTREAM_TIMEOUT, f"Upstream `{name}` did not begin to answer in time.")
+            message = f"Upstream `{name}` did not begin to answer in time."
+            return Failure(UPSTREAM_TIMEOUT, message, cause=late)
         if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError | ssl.SSLError):
-            return Failure(UPSTREAM_ERROR, f"The TLS handshake with upstream `{name}` failed.")
+            return Failure(UPSTREAM_ERROR, f"The TLS handshake with upstream `{name}` failed.", cause=TLS)
         if isinstance(error, aiohttp.ClientConnectorError):
-            return Failure(UPSTREAM_UNAVAILABLE, f"Upstream `{name}` cannot be reached.", retry_after=1)
+            return Failure(UPSTREAM_UNAVAILABLE, f"Upstream `{name}` cannot be reached.", cause=CONNECT)
         if isinstance(error, aiohttp.ClientResponseError | ValueError):
-            return Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{name}` answered with malformed HTTP.")
-        return Failure(UPSTREAM_ERROR, f"Upstream `{name}` closed the connection before it answered.")
+            return malformed(name)
+        message = f"Upstream `{name}` closed the connection before it answered."
+        return Failure(UPSTREAM_ERROR, message, cause=RESET)
 
 
 class AiohttpExchange:
@@ -113,18 +126,16 @@ class AiohttpExchange:
                     length += len(piece)
                     if length > limit:
                         self.abort()
-                        raise Failure(
-                            UPSTREAM_INVALID_RESPONSE, f"The answer of upstream `{self._name}` is too large."
-                        )
+                        message = f"The answer of upstream `{self._name}` is too large."
+                        raise Failure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
                     pieces.append(piece)
         except TimeoutError as error:
             self.abort()
-            raise Failure(
-                UPSTREAM_TIMEOUT, f"Upstream `{self._name}` did not finish its answer in time."
-            ) from error
+            message = f"Upstream `{self._name}` did not finish its answer in time."
+            raise Failure(UPSTREAM_TIMEOUT, message, cause=TOTAL) from error
         except (aiohttp.ClientError, OSError) as error:
             self.abort()
-            raise self._died() from error
+            raise self._died(error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def pump(self, sink: BodySink) -> None:
@@ -138,9 +149,9 @@ class AiohttpExchange:
                 sink.data(piece)
                 if not self._go_on.is_set():
                     await self._go_on.wait()
-        except (aiohttp.ClientError, OSError):
+        except (aiohttp.ClientError, OSError) as error:
             self._answer.close()
-            sink.failed(self._died())
+            sink.failed(self._died(error))
         else:
             sink.ended()
 
@@ -158,8 +169,15 @@ class AiohttpExchange:
             self._pumping.cancel()
         self._answer.close()
 
-    def _died(self) -> Failure:
-        return Failure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer.")
+    def _died(self, error: Exception) -> Failure:
+        return Failure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer.", cause=RESET)
+
+
+def malformed(name: str) -> Failure:
+    """The failure of an upstream that does not speak HTTP/1.1 as it should."""
+    return Failure(
+        UPSTREAM_INVALID_RESPONSE, f"Upstream `{name}` answered with malformed HTTP.", cause=INVALID
+    )
 
 
 def proxy_for(base_url: str) -> str | None:

@@ -1,25 +1,23 @@
 """The end of the pipeline: one attempt at the upstream, judged before a byte of it counts as an answer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from gateway.call import Call, Reply, Route
+from gateway.call import EMBEDDINGS, Call, Reply, Route
 from gateway.clock import Clock
 from gateway.edge.reachability import Reachability
 from gateway.edge.relay import StreamRelay
 from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Exchange
 from gateway.edge.upstream import LONGEST_ERROR, Upstream
-from gateway.errors import UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
-from gateway.metrics import Metrics
+from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
+from gateway.policy.price import cost
 from gateway.wire import headers as wire_headers
 from gateway.wire import openai, splice
 from gateway.wire.chunks import ChunkReader
 
 ERROR_BODY_S = 5.0
 """Seconds that an upstream has for the body of an error; its status says most."""
-
-_VERDICTS = {"ok": "success", "client_gone": "ignore", "client_error": "ignore", "shed": "ignore"}
 
 
 class Forward:
@@ -29,59 +27,70 @@ class Forward:
         self,
         upstreams: Mapping[str, Upstream],
         max_body: int,
-        metrics: Metrics,
         sweep: Sweep,
         reachability: Reachability,
+        learn: Callable[[str, Mapping[str, str]], None],
         clock: Clock,
     ) -> None:
+        """`learn(upstream, headers)` hears what each answer says of the upstream's own limits."""
         self._upstreams = upstreams
         self._max_body = max_body
         self._sweep = sweep
         self._reachability = reachability
+        self._learn = learn
         self._clock = clock
-        self._holds = {name: _InFlight(name, metrics) for name in upstreams}
-
-    def in_flight(self) -> dict[str, int]:
-        """Calls under way to each upstream in this process."""
-        return {name: hold.count for name, hold in self._holds.items()}
 
     async def __call__(self, call: Call) -> Reply | Refusal:
-        """Send the call to its first candidate."""
-        route = call.route
-        if route is None:
-            raise AssertionError("the gates above set the route")
-        candidate = route.candidates[0]
+        """Send the call to its candidate."""
+        route, candidate = call.route, call.candidate
+        if route is None or candidate is None:
+            raise AssertionError("the gates above set both")
         upstream = self._upstreams[candidate.upstream]
-        call.candidate = candidate
         call.attempts += 1
         call.sent_at = self._clock()
-        self._holds[upstream.name].take(call)
+        asks = upstream.asks_usage(call)
         try:
-            exchange = await upstream.send(call, candidate)
+            exchange = await upstream.send(call, candidate, asks)
         except Failure as failure:
             if failure.kind is UPSTREAM_UNAVAILABLE:
                 self._reachability.note(upstream.name, reachable=False)
             raise
         self._reachability.note(upstream.name, reachable=True)
-        call.passing = _passing(exchange.headers)
         try:
             if not 200 <= exchange.status < 300:
-                raise await self._refused(exchange, upstream, call)
+                error = await self._error_body(exchange, upstream)
+                again = None
+                if asks and exchange.status in (400, 422):
+                    again = await upstream.send_unasked(call, candidate, error)
+                if again is None:
+                    raise self._refused(exchange, upstream, call, error)
+                exchange, asks = again, ()
+                if not 200 <= exchange.status < 300:
+                    error = await self._error_body(exchange, upstream)
+                    raise self._refused(exchange, upstream, call, error)
+            self._heard(exchange, upstream, call)
             if call.stream:
-                return await self._stream(exchange, upstream, call, route)
+                return await self._stream(exchange, upstream, call, route, strip_usage=bool(asks))
             return await self._whole(exchange, upstream, call, route)
         except BaseException:
             exchange.abort()
             raise
 
-    async def _refused(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
+    def _heard(self, exchange: Exchange, upstream: Upstream, call: Call) -> None:
+        call.passing = _passing(exchange.headers)
+        self._learn(upstream.name, exchange.headers)
+
+    async def _error_body(self, exchange: Exchange, upstream: Upstream) -> bytes:
         body = b""
         with suppress(Failure):  # the status alone says enough
             body = await exchange.read(LONGEST_ERROR, self._clock() + ERROR_BODY_S)
-        plain = upstream.plain(exchange, body, LONGEST_ERROR) or b""
+        return upstream.plain(exchange, body, LONGEST_ERROR) or b""
+
+    def _refused(self, exchange: Exchange, upstream: Upstream, call: Call, error: bytes) -> Failure:
+        self._heard(exchange, upstream, call)
         # A redirect is not followed: the key would travel along.
         status = exchange.status if exchange.status >= 400 else 502
-        return upstream.failure(status, plain, exchange.headers)
+        return upstream.failure(status, error, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
         raw = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
@@ -95,15 +104,21 @@ class Forward:
         call.answered_at = self._clock()
         if answer.usage is not openai.NULL:
             call.tokens = openai.tokens(answer.usage)
+        if call.tokens is None:
+            call.generated = 0 if call.endpoint == EMBEDDINGS else len(body) // 4
+        elif call.candidate is not None and call.candidate.price is not None:
+            call.cost = cost(call.tokens, call.candidate.price)
         if isinstance(answer.model, str) and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
         return Reply(200, body)
 
-    async def _stream(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
+    async def _stream(
+        self, exchange: Exchange, upstream: Upstream, call: Call, route: Route, *, strip_usage: bool
+    ) -> Reply:
         kind = exchange.headers.get("content-type", "")
         if not kind.lower().startswith("text/event-stream") or "content-encoding" in exchange.headers:
             raise await self._not_a_stream(exchange, upstream, call)
-        reader = ChunkReader(route.name, route.encoded)
+        reader = ChunkReader(route.name, route.encoded, strip_usage=strip_usage)
         relay = StreamRelay(exchange, reader, call, upstream, self._sweep, self._clock)
         try:
             await relay.begun
@@ -121,25 +136,6 @@ class Forward:
         return _invalid(upstream, "did not answer with an event stream")
 
 
-class _InFlight:
-    """Holder: counts the calls to one upstream until their last byte, and each attempt's verdict."""
-
-    def __init__(self, upstream: str, metrics: Metrics) -> None:
-        self.count = 0
-        self._verdicts = {
-            verdict: metrics.attempts.labels(upstream, verdict)
-            for verdict in ("success", "ignore", "retryable")
-        }
-
-    def take(self, call: Call) -> None:
-        self.count += 1
-        call.lease.hold(self)
-
-    def settle(self, call: Call, now: float) -> None:
-        self.count -= 1
-        self._verdicts[_VERDICTS.get(call.outcome, "retryable")].inc()
-
-
 def _passing(given: Mapping[str, str]) -> list[tuple[str, str]]:
     """Headers of an upstream's answer that reach the client."""
     passing = [
@@ -155,4 +151,4 @@ def _passing(given: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _invalid(upstream: Upstream, what: str) -> Failure:
-    return Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{upstream.name}` {what}.")
+    return Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{upstream.name}` {what}.", cause=INVALID)

@@ -12,7 +12,7 @@ import httptools
 
 from gateway.edge.lean_exchange import LeanExchange
 from gateway.edge.transport import Pieces
-from gateway.errors import UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, Failure
+from gateway.errors import INVALID, RESET, TOTAL, UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, Cause, Failure
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
@@ -40,10 +40,15 @@ class Pool(Protocol):
 
 
 class LeanConnection(asyncio.Protocol):
-    """The socket's side. `deadline` and `idle_since` (monotonic seconds) belong to the pool's sweep."""
+    """The socket's side.
+
+    `deadline` and `idle_since` (monotonic seconds) belong to the pool's sweep, as does `late`, the cause of
+    the failure when the deadline has passed.
+    """
 
     def __init__(self, pool: Pool, name: str) -> None:
         self.deadline = 0.0
+        self.late: Cause = TOTAL
         self.idle_since = 0.0
         self._pool = pool
         self._loop = asyncio.get_running_loop()
@@ -92,7 +97,7 @@ class LeanConnection(asyncio.Protocol):
 
     def watch(self, deadline: float) -> None:
         """The pool's sweep calls `cut` when it has passed."""
-        self.deadline = deadline
+        self.deadline, self.late = deadline, TOTAL
 
     def cut(self, failure: Failure) -> None:
         """Fail the call and close."""
@@ -122,9 +127,8 @@ class LeanConnection(asyncio.Protocol):
             self._malformed = not self._message_over
             self._reusable = False
         if self._malformed or (not exchange.begun and self._head_bytes > MAX_HEAD_BYTES):
-            self.cut(
-                Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{self._name}` answered with malformed HTTP.")
-            )
+            message = f"Upstream `{self._name}` answered with malformed HTTP."
+            self.cut(Failure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID))
         elif self._message_over:
             self._release(exchange)
 
@@ -142,12 +146,13 @@ class LeanConnection(asyncio.Protocol):
             if orderly and not self._framed:
                 exchange.finish(None)
             else:
-                exchange.finish(Failure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer."))
+                message = f"Upstream `{self._name}` broke off its answer."
+                exchange.finish(Failure(UPSTREAM_ERROR, message, cause=RESET))
         elif self._used and self._head_bytes == 0:
             exchange.finish(StaleConnection())
         else:
             message = f"Upstream `{self._name}` closed the connection before it answered."
-            exchange.finish(Failure(UPSTREAM_ERROR, message))
+            exchange.finish(Failure(UPSTREAM_ERROR, message, cause=RESET))
 
     def _release(self, exchange: LeanExchange) -> None:
         """The answer is complete: let the connection go first, for `finish` may send the next call."""

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping
 from typing import Protocol
 
 from gateway.edge.transport import BodySink
-from gateway.errors import UPSTREAM_INVALID_RESPONSE, Failure
+from gateway.errors import INVALID, RESET, UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, Failure
 
 
 class Line(Protocol):
@@ -25,7 +25,7 @@ class Line(Protocol):
         """Close the connection; the exchange that is on it fails."""
 
     def watch(self, deadline: float) -> None:
-        """Fail the exchange when `deadline` has passed; 0.0 for no deadline."""
+        """Fail the exchange when the call's `deadline` has passed; 0.0 for no deadline."""
 
 
 class LeanExchange:
@@ -115,9 +115,8 @@ class LeanExchange:
         """Close the connection, unless it is free already."""
         self.sink = None
         if not self.over:
-            self._line.cut(
-                Failure(UPSTREAM_INVALID_RESPONSE, f"The call to upstream `{self._name}` was given up.")
-            )
+            message = f"The call to upstream `{self._name}` was given up."
+            self._line.cut(Failure(UPSTREAM_ERROR, message, cause=RESET))
 
     # The connection's side.
 
@@ -155,7 +154,8 @@ class LeanExchange:
             self._line.cut(self._too_large())
 
     def _too_large(self) -> Failure:
-        return Failure(UPSTREAM_INVALID_RESPONSE, f"The answer of upstream `{self._name}` is too large.")
+        message = f"The answer of upstream `{self._name}` is too large."
+        return Failure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
 
     async def _wait(self) -> None:
         self._waiter = self._loop.create_future()

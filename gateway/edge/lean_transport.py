@@ -17,7 +17,15 @@ from gateway.clock import Clock
 from gateway.edge.lean_connection import LeanConnection, StaleConnection
 from gateway.edge.sweep import Sweep
 from gateway.edge.transport import POOL_KEEPALIVE_S, Exchange, Pieces
-from gateway.errors import UPSTREAM_ERROR, UPSTREAM_TIMEOUT, UPSTREAM_UNAVAILABLE, Failure
+from gateway.errors import (
+    CONNECT,
+    TLS,
+    UPSTREAM_ERROR,
+    UPSTREAM_TIMEOUT,
+    UPSTREAM_UNAVAILABLE,
+    Cause,
+    Failure,
+)
 
 _NEXT_ADDRESS_S = 0.25  # RFC 8305: how long one address is tried alone
 
@@ -43,7 +51,13 @@ class LeanTransport:
         self._busy: set[LeanConnection] = set()
 
     async def send(
-        self, path: str, headers: Sequence[tuple[str, str]], body: Pieces, connect_s: float, deadline: float
+        self,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: Pieces,
+        connect_s: float,
+        deadline: float,
+        late: Cause,
     ) -> Exchange:
         """POST and wait for the head, as `Transport` says."""
         length = sum(map(len, body))
@@ -53,16 +67,16 @@ class LeanTransport:
         head = "".join(lines).encode("latin-1")
         if self._idle:
             try:
-                return await self._exchange(self._idle.pop(), head, body, length, deadline)
+                return await self._exchange(self._idle.pop(), head, body, length, deadline, late)
             except StaleConnection:
                 pass  # closed just as it was used again; nothing has been answered, so a new one may try
         connection = await self._connect(min(connect_s, deadline - self._clock()))
-        return await self._exchange(connection, head, body, length, deadline)
+        return await self._exchange(connection, head, body, length, deadline, late)
 
     async def _exchange(
-        self, connection: LeanConnection, head: bytes, body: Pieces, length: int, deadline: float
+        self, connection: LeanConnection, head: bytes, body: Pieces, length: int, deadline: float, late: Cause
     ) -> Exchange:
-        connection.deadline = deadline
+        connection.deadline, connection.late = deadline, late
         self._busy.add(connection)
         self._sweep.add(self)
         exchange = connection.ask(head, body, length)
@@ -88,13 +102,13 @@ class LeanTransport:
                 )
         except TimeoutError as error:
             message = f"Upstream `{self._name}` did not accept a connection in time."
-            raise Failure(UPSTREAM_UNAVAILABLE, message, retry_after=1.0) from error
+            raise Failure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT) from error
         except ssl.SSLError as error:
             message = f"The TLS handshake with upstream `{self._name}` failed."
-            raise Failure(UPSTREAM_ERROR, message) from error
+            raise Failure(UPSTREAM_ERROR, message, cause=TLS) from error
         except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
             message = f"Upstream `{self._name}` cannot be reached."
-            raise Failure(UPSTREAM_UNAVAILABLE, message, retry_after=1.0) from error
+            raise Failure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT) from error
         return connection
 
     def free(self, connection: LeanConnection) -> None:
@@ -115,7 +129,7 @@ class LeanTransport:
         for connection in tuple(self._busy):
             if 0.0 < connection.deadline < now:
                 message = f"Upstream `{self._name}` did not answer in time."
-                connection.cut(Failure(UPSTREAM_TIMEOUT, message))
+                connection.cut(Failure(UPSTREAM_TIMEOUT, message, cause=connection.late))
         # The list is in the order of idleness, because connections are taken from its end.
         while self._idle and now - self._idle[0].idle_since > POOL_KEEPALIVE_S:
             self._idle.pop(0).close()

@@ -13,7 +13,18 @@ from gateway.edge.client_stream import ClientStream
 from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Exchange
 from gateway.edge.upstream import Upstream
-from gateway.errors import UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, UPSTREAM_TIMEOUT, Failure
+from gateway.errors import (
+    FIRST_BYTE,
+    INVALID,
+    RESET,
+    TOTAL,
+    UPSTREAM_ERROR,
+    UPSTREAM_INVALID_RESPONSE,
+    UPSTREAM_TIMEOUT,
+    Cause,
+    Failure,
+    Kind,
+)
 from gateway.wire.chunks import ChunkReader, InvalidChunk
 from gateway.wire.sse import EventTooLarge
 
@@ -77,9 +88,9 @@ class StreamRelay:
         try:
             events = self.reader.feed(piece)
         except EventTooLarge:
-            self._finish(Failure(UPSTREAM_INVALID_RESPONSE, self._says("sent an event that is too large")))
+            self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, "sent an event that is too large"))
         except InvalidChunk:
-            self._finish(Failure(UPSTREAM_INVALID_RESPONSE, self._says("sent a malformed event")))
+            self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, "sent a malformed event"))
         else:
             client, reader = self._client, self.reader
             if client is None or reader.done or reader.error is not None:
@@ -91,7 +102,7 @@ class StreamRelay:
         """BodySink: the body ended in an orderly way, which does not mean that the stream is whole."""
         if not self._finished:
             self._take(self.reader.end(), self._clock())
-        self.failed(Failure(UPSTREAM_ERROR, self._says("ended the stream before it was complete")))
+        self.failed(self._failure(UPSTREAM_ERROR, RESET, "ended the stream before it was complete"))
 
     def failed(self, failure: Failure) -> None:
         """BodySink: no more will come. After a finish_reason or `[DONE]` nothing is missing."""
@@ -108,12 +119,12 @@ class StreamRelay:
             if now - self._moved_at > upstream.idle_s and self._client is not None:
                 self._client.abandon()
         elif self._heard and now - self._moved_at > upstream.idle_s:
-            self.failed(Failure(UPSTREAM_TIMEOUT, self._says("went silent in the middle of a stream")))
-        elif not self.begun.done() and (
-            now > call.accepted_at + upstream.total_s
-            or (not self._heard and now > call.sent_at + upstream.first_byte_s(stream=True))
-        ):
-            self.failed(Failure(UPSTREAM_TIMEOUT, self._says("did not begin its stream in time")))
+            self._late(FIRST_BYTE, "went silent in the middle of a stream")
+        elif not self.begun.done():
+            if now > call.accepted_at + upstream.total_s:
+                self._late(TOTAL, "did not begin its stream in time")
+            elif not self._heard and now > call.sent_at + upstream.first_byte_s(stream=True):
+                self._late(FIRST_BYTE, "did not begin its stream in time")
 
     def close(self) -> None:
         """Let go of the client at once, and of the upstream unless only the end of its body is missing."""
@@ -180,5 +191,8 @@ class StreamRelay:
         elif failure is not None:
             self.begun.set_exception(failure)
 
-    def _says(self, what: str) -> str:
-        return f"Upstream `{self._upstream.name}` {what}."
+    def _late(self, cause: Cause, what: str) -> None:
+        self.failed(self._failure(UPSTREAM_TIMEOUT, cause, what))
+
+    def _failure(self, kind: Kind, cause: Cause, what: str) -> Failure:
+        return Failure(kind, f"Upstream `{self._upstream.name}` {what}.", cause=cause)

@@ -22,8 +22,9 @@ from gateway.errors import BODY_TIMEOUT, BODY_TOO_LARGE, INTERNAL_ERROR, INVALID
 from gateway.layers.admission import admit
 from gateway.log import logger
 from gateway.metrics import OTHER
+from gateway.units import usd
 from gateway.wire import headers as wire_headers
-from gateway.wire import openai, splice
+from gateway.wire import openai, ratelimit, splice
 
 BUG = Refusal(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
 STUCK_READER_S = 60.0
@@ -158,6 +159,9 @@ class Serve:
         call.body = body
         call.model = peek.model
         call.stream = peek.stream and call.endpoint != EMBEDDINGS
+        call.deadline = call.accepted_at + wire_headers.read_timeout(call.headers)
+        if call.caller is not None:
+            call.priority = wire_headers.priority(call.headers, call.caller.priority)
         return None
 
     def _list_models(self, request: web.BaseRequest, call: Call, name: str | None) -> Answer | Refusal:
@@ -186,7 +190,7 @@ class Serve:
         """The gateway's own headers on any answer."""
         own = f"x-request-id: {call.request_id}\r\n{self._cors.headers(request.headers)}"
         served = call.candidate
-        if served is not None:
+        if served is not None and call.attempts:
             own += f"x-sluice-upstream: {served.upstream}\r\nx-sluice-model: {served.model}\r\n"
             own += f"x-sluice-attempts: {call.attempts}\r\n{lines(call.passing)}"
         if call.answered_at:
@@ -194,6 +198,11 @@ class Serve:
             own += (
                 f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\nx-sluice-overhead-ms: {overhead_ms:.3f}\r\n"
             )
+        if call.cost is not None:
+            own += f"x-sluice-cost-usd: {usd(call.cost)}\r\n"
+        if call.caller is not None and call.caller.account is not None:
+            account = call.caller.account
+            own += ratelimit.render(account.terms, account.standing(self._clock()))
         return own
 
     async def _flushed(self, connection: Connection) -> None:

@@ -72,7 +72,7 @@ class StreamedCall:
                 failure = await relay.over
                 self._end(failure, in_band=relay.reader.error is not None)
             finally:
-                self._call.tokens = relay.reader.tokens
+                self._call.tokens, self._call.generated = relay.reader.tokens, relay.reader.generated
                 relay.close()
         except Failure as failure:
             return self._refused(failure.as_refusal())

@@ -6,7 +6,7 @@ Times are monotonic seconds, the event loop's own clock. Every error comes out a
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.errors import Failure
+from gateway.errors import Cause, Failure
 
 Pieces = Sequence[bytes | memoryview]
 
@@ -41,7 +41,10 @@ class Exchange(Protocol):
         """Of the answer. Names in lower case find theirs; of a repeated name the first counts."""
 
     async def read(self, limit: int, deadline: float) -> bytes:
-        """The whole body. Raises Failure when it is longer than `limit` bytes, late, or cut short."""
+        """The whole body. Raises Failure when it is longer than `limit` bytes, late, or cut short.
+
+        This deadline is the call's own: the cause of a late body is `total`.
+        """
 
     def pump(self, sink: BodySink) -> None:
         """Hand the body to `sink` from now on."""
@@ -60,11 +63,17 @@ class Transport(Protocol):
     """A pool of connections to one upstream."""
 
     async def send(
-        self, path: str, headers: Sequence[tuple[str, str]], body: Pieces, connect_s: float, deadline: float
+        self,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: Pieces,
+        connect_s: float,
+        deadline: float,
+        late: Cause,
     ) -> Exchange:
         """POST and wait for the answer's head until `deadline`. `path` follows the base URL.
 
-        Cancelling closes the connection. Raises Failure.
+        Cancelling closes the connection. Raises Failure, whose cause is `late` when the deadline has passed.
         """
 
     async def close(self) -> None:

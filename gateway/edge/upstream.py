@@ -1,22 +1,39 @@
 """One upstream at run time: what is sent to it besides the client's body, and what its refusals mean."""
 
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
-from gateway.call import Call, Candidate
+from gateway.call import EMBEDDINGS, Call, Candidate
 from gateway.clock import unix_now
 from gateway.edge.transport import Exchange, Transport
-from gateway.errors import PASSED_THROUGH, UPSTREAM_AUTH_FAILED, Failure, Kind, upstream_status
+from gateway.errors import (
+    CONTEXT_LENGTH_EXCEEDED,
+    FIRST_BYTE,
+    PASSED_THROUGH,
+    STATUS,
+    TOTAL,
+    UPSTREAM_AUTH_FAILED,
+    UPSTREAM_QUOTA_SPENT,
+    Cause,
+    Failure,
+    Kind,
+    upstream_status,
+)
+from gateway.policy.overflow import overflow
+from gateway.policy.verdict import is_spent
 from gateway.wire import headers as wire_headers
-from gateway.wire import splice
+from gateway.wire import splice, stream_options
 from gateway.wire.encoding import decoded
 from gateway.wire.mask import Masker
+from gateway.wire.members import Edit, edited
 from gateway.wire.openai import UpstreamError, read_error
 from gateway.wire.retry_after import retry_after
 
 LONGEST_ERROR = 64 * 1024
 """Bytes of an error body that are read; the rest of it is not wanted."""
 
+_MAY_OVERFLOW = frozenset({400, 413, 422, 500, 502})  # 502: in a 200 without a numeric code, too
 _FIRST_BYTE_S = 120.0  # a stream's default
 
 
@@ -44,6 +61,7 @@ class Upstream:
         self._travelling = (*wire_headers.TRACE_HEADERS, *(name.lower() for name in forward_headers))
         self._connect_s = connect_s
         self._first_byte_s = first_byte_s
+        self._tells_usage = True  # until it has refused to be asked
 
     def first_byte_s(self, *, stream: bool) -> float:
         """Seconds from sending a call to the first byte of its answer."""
@@ -51,38 +69,83 @@ class Upstream:
             return min(self._first_byte_s, self.total_s)
         return min(_FIRST_BYTE_S, self.total_s) if stream else self.total_s
 
-    def send(self, call: Call, candidate: Candidate) -> Awaitable[Exchange]:
-        """Send the client's body with the candidate's model name in it. Raises Failure when awaited."""
-        body = splice.parts(call.body, call.spans, candidate.encoded)
-        deadline = min(call.accepted_at + self.total_s, call.sent_at + self.first_byte_s(stream=call.stream))
-        return self.transport.send(
-            call.endpoint.removeprefix("/v1"), self._headers(call), body, self._connect_s, deadline
-        )
+    def asks_usage(self, call: Call) -> Sequence[Edit]:
+        """The edits by which a stream's request asks for usage; none where the client does, or need not."""
+        if not call.counted or not call.stream or not self._tells_usage or call.endpoint == EMBEDDINGS:
+            return ()
+        return stream_options.asking(call.body)
+
+    def send(self, call: Call, candidate: Candidate, asks: Sequence[Edit] = ()) -> Awaitable[Exchange]:
+        """Send the client's body with the candidate's model name in it, and these edits.
+
+        Raises Failure when awaited.
+        """
+        if asks:
+            named = ((start, end, candidate.encoded) for start, end in call.spans if end > start)
+            body = edited(call.body, (*asks, *named))
+        else:
+            body = splice.parts(call.body, call.spans, candidate.encoded)
+        deadline = call.accepted_at + self.total_s
+        late: Cause = TOTAL
+        first_byte = call.sent_at + self.first_byte_s(stream=call.stream)
+        if first_byte < deadline:
+            deadline, late = first_byte, FIRST_BYTE
+        path = call.endpoint.removeprefix("/v1")
+        return self.transport.send(path, self._headers(call), body, self._connect_s, deadline, late)
+
+    async def send_unasked(self, call: Call, candidate: Candidate, error: bytes) -> Exchange | None:
+        """Once more without asking for usage, which this error may be about; None if it is not.
+
+        Where that helps, this upstream is not asked again. Raises Failure.
+        """
+        if not stream_options.refused(error):
+            return None
+        call.attempts += 1
+        exchange = await self.send(call, candidate)
+        if 200 <= exchange.status < 300:
+            self._tells_usage = False
+        return exchange
 
     def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Failure:
         """What an error answer means (`errors.upstream_status`); in a 200 the error's own `code` counts."""
         told = read_error(body)
         if status < 400:
             status = told.status if told is not None and told.status is not None else 502
-        kind = upstream_status(status)
-        if status in PASSED_THROUGH:
-            told = told or UpstreamError(f"Upstream `{self.name}` refused the request.")
-            seen, mask = kind, self._mask
-            code = mask(told.code) if told.code else ""
-            kind = Kind(status, mask(told.type) if told.type else seen.type, code, seen.outcome, seen.final)
-            return Failure(kind, mask(told.message), param=mask(told.param) if told.param else None)
-        message = f"Upstream `{self.name}` answered with status {status}."
-        if kind is UPSTREAM_AUTH_FAILED:
-            message = f"Upstream `{self.name}` refused the gateway's own credentials."
-        elif told is not None:
-            message = f"{message[:-1]}: {self._mask(told.message)}"
-        if kind.final:  # no retry can help, whatever the upstream says
-            return Failure(kind, message)
         wait = retry_after(headers, unix_now()) if headers is not None else None
-        advice = _should_retry(headers)
-        if wait is None and advice is not False:
-            wait = 1.0
-        return Failure(kind, message, retry_after=wait, should_retry=advice)
+        spent = told is not None and is_spent(status, told.message, wait, told.code, told.type)
+        if told is not None and status in _MAY_OVERFLOW and overflow(told.message, told.code, told.type):
+            status = status if status in PASSED_THROUGH else CONTEXT_LENGTH_EXCEEDED.status
+            kind = replace(CONTEXT_LENGTH_EXCEEDED, status=status)
+        elif status in PASSED_THROUGH:
+            told = told or UpstreamError(f"Upstream `{self.name}` refused the request.")
+            kind = self._as_told(status, told)
+        else:
+            kind = UPSTREAM_QUOTA_SPENT if spent and status == 429 else upstream_status(status)
+        return Failure(
+            kind,
+            self._message(status, kind, told),
+            cause=STATUS,
+            status=status,
+            param=self._mask(told.param) if told and told.param and status in PASSED_THROUGH else None,
+            retry_after=wait,
+            should_retry=_should_retry(headers),
+            spent=spent,
+        )
+
+    def _as_told(self, status: int, told: UpstreamError) -> Kind:
+        seen, mask = upstream_status(status), self._mask
+        given_type = mask(told.type) if told.type else seen.type
+        return replace(seen, type=given_type, code=mask(told.code) if told.code else "")
+
+    def _message(self, status: int, kind: Kind, told: UpstreamError | None) -> str:
+        if kind is UPSTREAM_AUTH_FAILED:
+            return f"Upstream `{self.name}` refused the gateway's own credentials."
+        if told is None:
+            return f"Upstream `{self.name}` answered with status {status}."
+        message = self._mask(told.message)
+        if status in PASSED_THROUGH:
+            return message
+        return f"Upstream `{self.name}` answered with status {status}: {message}"
 
     def plain(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
         """The body without a compression that nobody asked for; None when it cannot be undone."""

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from functools import lru_cache
 
+from prometheus_client import Histogram
+
 from gateway.call import Call
 from gateway.errors import Refusal
-from gateway.metrics import OTHER, Metrics
+from gateway.metrics import OTHER, Metrics, observer
 
 
 class Observe:
@@ -17,10 +19,10 @@ class Observe:
         self._log = log
         # Finding a child by its labels costs more than counting; the sets are closed, so all are kept.
         self._requests = lru_cache(maxsize=None)(metrics.requests.labels)
-        self._duration = lru_cache(maxsize=None)(metrics.duration.labels)
-        self._overhead = lru_cache(maxsize=None)(metrics.overhead.labels)
-        self._first_token = lru_cache(maxsize=None)(metrics.time_to_first_token.labels)
-        self._per_token = lru_cache(maxsize=None)(metrics.time_per_output_token.labels)
+        self._duration = _observers(metrics.duration)
+        self._overhead = _observers(metrics.overhead)
+        self._first_token = _observers(metrics.time_to_first_token)
+        self._per_token = _observers(metrics.time_per_output_token)
         self._tokens = lru_cache(maxsize=None)(metrics.tokens.labels)
 
     def admit(self, call: Call, now: float) -> Refusal | None:
@@ -32,21 +34,21 @@ class Observe:
         """Count, time and log the call."""
         model = call.route.name if call.route is not None else OTHER
         self._requests(model, call.endpoint, str(call.status), call.outcome).inc()
-        self._duration(model, call.endpoint).observe(now - call.accepted_at)
+        self._duration(model, call.endpoint)(now - call.accepted_at)
         if call.answered_at:
-            self._overhead(call.endpoint).observe(call.overhead_s(now))
-        if call.candidate is not None:
+            self._overhead(call.endpoint)(call.overhead_s(now))
+        if call.candidate is not None and call.attempts:
             self._observe_answer(call, model, call.candidate.upstream, now)
         self._log(call, now)
 
     def _observe_answer(self, call: Call, model: str, upstream: str, now: float) -> None:
         if call.first_token_at:
-            self._first_token(model, upstream).observe(call.first_token_at - call.sent_at)
+            self._first_token(model, upstream)(call.first_token_at - call.sent_at)
         used = call.tokens
         if used is None:
             return
         if call.first_token_at and used.output > 1:
-            self._per_token(model, upstream).observe((now - call.first_token_at) / (used.output - 1))
+            self._per_token(model, upstream)((now - call.first_token_at) / (used.output - 1))
         for kind, count in (
             ("input", used.input),
             ("output", used.output),
@@ -55,3 +57,7 @@ class Observe:
         ):
             if count > 0:
                 self._tokens(model, upstream, kind).inc(count)
+
+
+def _observers(histogram: Histogram) -> Callable[..., Callable[[float], None]]:
+    return lru_cache(maxsize=None)(lambda *labels: observer(histogram.labels(*labels)))

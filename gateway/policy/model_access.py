@@ -7,7 +7,10 @@ from gateway.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Refusal
 
 
 class ModelAccess:
-    """Gate: sets `call.route`. Names match exactly; an unknown name is told apart from a forbidden one."""
+    """Gate: sets `call.route` and the candidate to begin with.
+
+    Names match exactly; an unknown name is told apart from a forbidden one.
+    """
 
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self._routes = routes
@@ -23,4 +26,5 @@ class ModelAccess:
         if call.caller is not None and not call.caller.may_use(route.name):
             return Refusal(MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`.", "model")
         call.route = route
+        call.candidate = route.candidates[0]
         return None

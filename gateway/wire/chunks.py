@@ -2,7 +2,9 @@
 
 Events pass whole and unchanged but for the value of `model`. Dropped are what can only hurt clients: events
 whose data is no JSON object (keep-alives of some vendors), `id:` and `retry:` fields, and whatever follows
-`[DONE]`. Comments pass. The first error event is not passed on; it is kept for the caller to judge.
+`[DONE]`. Comments pass. The first error event is not passed on; it is kept for the caller to judge. Usage for
+which the gateway has asked, not the client, is read and taken out: the whole chunk where it has no choices,
+else the member.
 """
 
 import re
@@ -10,7 +12,8 @@ import re
 import msgspec
 
 from gateway.call import Tokens
-from gateway.wire import openai, splice, sse
+from gateway.wire import members, openai, splice, sse
+from gateway.wire.output_estimate import EVERY, OutputEstimate
 
 # Lines of an event, the first without its end. `id` and `retry` are of no use to any OpenAI client, and make
 # some of them choke on the comments that follow.
@@ -18,6 +21,8 @@ _DATA = re.compile(rb"(?:\A|(?<=[\r\n]))data(?::[ ]?([^\r\n]*))?(?=[\r\n])")
 _DATA_LINE = re.compile(rb"(?<=[\r\n])data(?::[^\r\n]*)?(?:\r\n|\r|\n)")
 _UNWANTED = re.compile(rb"(?:\A|(?<=[\r\n]))(?:id|retry)(?::[^\r\n]*)?(?:\r\n|\r|\n)")
 _COMMENT = re.compile(rb"(?:\A|(?<=[\r\n])):[^\r\n]*(?:\r\n|\r|\n)")
+# As `members.cuts` would cut it.
+_NO_USAGE = re.compile(rb',[ ]?"usage"[ ]?:[ ]?null')
 
 
 class InvalidChunk(Exception):
@@ -34,8 +39,9 @@ class ChunkReader:
     __slots__ = (
         "_events",
         "_name",
-        "_public",
+        "_output",
         "_seen",
+        "_strip",
         "_swapped",
         "begun",
         "complete",
@@ -44,11 +50,12 @@ class ChunkReader:
         "tokens",
     )
 
-    def __init__(self, public_model: str, encoded_name: bytes) -> None:
+    def __init__(self, public_model: str, encoded_name: bytes, *, strip_usage: bool = False) -> None:
         """`encoded_name` is `public_model` as a JSON string, quotes included."""
-        self._public = public_model
         self._name = encoded_name
+        self._strip = strip_usage
         self._events = sse.EventSplitter()
+        self._output = OutputEstimate()
         self._seen = b""  # the beginning of the last spliced event, up to the end of its model value ...
         self._swapped = b""  # ... and what it was replaced with: most streams repeat it in every event
         self.done = False
@@ -56,6 +63,11 @@ class ChunkReader:
         self.complete = False
         self.error: bytes | None = None
         self.tokens: Tokens | None = None
+
+    @property
+    def generated(self) -> int:
+        """Output tokens so far, estimated: what to charge where the stream has not told `tokens`."""
+        return self._output.tokens
 
     def feed(self, piece: bytes) -> bytes:
         """Bytes to pass on for this piece, maybe none. Raises EventTooLarge or InvalidChunk."""
@@ -72,26 +84,46 @@ class ChunkReader:
     def _alike(self, event: bytes, seen: bytes) -> bytes | None:
         """Nearly every event: one line, begun like the one before it. None when it needs a closer look."""
         known = len(seen)
+        last = len(event) - 2
         # More than one line, or a second `model`, in whichever spelling.
-        if event.find(b"\n", known) < len(event) - 2 or b"\r" in event or b"\\u006" in event:
+        if event.find(b"\n", known) < last or b"\r" in event or b"\\u006" in event:
             return None
         if event.find(b'"model"', known) >= 0:
             return None
+        data = event[6:last]
         try:
-            chunk = openai.decode_answer(event[6:-2])
+            chunk = openai.decode_answer(data)
         except (msgspec.DecodeError, RecursionError):
             return None
         if chunk.error is not openai.NULL or chunk.object == "error":
             return None
-        choices = chunk.choices
+        choices, output = chunk.choices, self._output
+        counted = output.chunks
         if (
             chunk.usage is not openai.NULL
             or not choices
             or choices[-1].finish_reason is not None
             or choices[1:]
+            or counted % EVERY == 0
         ):
-            self._note(chunk)
+            tail = self._tail(event[known:], chunk)
+            if tail is None:
+                return None
+            self._note(chunk, data)
+            return self._swapped + tail
+        output.chunks = counted + 1
+        output.size += last - 6
         return self._swapped + event[known:]
+
+    def _tail(self, tail: bytes, chunk: openai.Answer) -> bytes | None:
+        """What follows the known beginning, less a usage that is null; None if it needs a closer look."""
+        if not self._strip or chunk.usage is openai.NULL:
+            return tail
+        around = _NO_USAGE.split(tail)
+        # A `usage` that is plainly spelled, stands once and is followed by a colon is the chunk's own.
+        if len(around) != 2 or tail.count(b'"usage"') > 1 or b'"usage"' in self._seen or b"\\u007" in tail:
+            return None
+        return around[0] + around[1]
 
     def end(self) -> bytes:
         """The upstream has ended: what was still held back and is whole."""
@@ -120,15 +152,18 @@ class ChunkReader:
             alone = not _COMMENT.sub(b"", event).strip(b"\r\n")
             return event if alone else comments + b"\n"
         passed = self._chunk(data)
-        if passed == data or not passed:
-            return event if passed else b""
+        if passed == data:
+            return event
+        if not passed:
+            comments = b"" if self.error is not None else b"".join(_COMMENT.findall(event))
+            return comments and comments + b"\n"
         if len(lines) > 1:  # a value may hold no line end, so one line says the same
             rest = _DATA_LINE.sub(b"", event[lines[0].end() :])
             return event[: lines[0].start()] + b"data: " + passed.replace(b"\n", b" ") + rest
         return event[: lines[0].start(1)] + passed + event[lines[0].end(1) :]
 
     def _chunk(self, data: bytes) -> bytes:
-        """The JSON of one chunk, with the public name in it; nothing for an error."""
+        """The JSON of one chunk, with the public name in it; nothing for an error or if nothing is left."""
         chunk = openai.peek_answer(data)
         if chunk is None:
             raise InvalidChunk
@@ -137,19 +172,32 @@ class ChunkReader:
             self._seen = b""
             return b""
         self.begun = True
-        self._note(chunk)
-        if not isinstance(chunk.model, str):
-            return data
-        spans = splice.model_spans(data)
-        if len(spans) == 1:
-            start, end = spans[0]
-            self._seen = b"data: " + data[:end]
-            self._swapped = b"data: " + data[:start] + self._name
-        return splice.replace(data, spans, self._name)
+        self._note(chunk, data)
+        edits: list[members.Edit] = []
+        if self._strip and chunk.usage is not openai.NULL:
+            if not chunk.choices and bytes(chunk.usage) != b"null":
+                return b""
+            edits = members.cuts(data, "usage")
+        if isinstance(chunk.model, str):
+            spans = splice.model_spans(data)
+            edits += [(start, end, self._name) for start, end in spans if end > start]
+            if len(spans) == 1:
+                self._learn(data, spans[0][1], edits)
+        return b"".join(members.edited(data, edits)) if edits else data
 
-    def _note(self, chunk: openai.Answer) -> None:
-        for choice in chunk.choices or ():
-            if choice.finish_reason is not None:
-                self.complete = True
+    def _learn(self, data: bytes, known: int, edits: list[members.Edit]) -> None:
+        """The next chunk is likely to begin as this one does, up to `known`."""
+        before = [edit for edit in edits if edit[1] <= known]
+        self._seen = b"data: " + data[:known]
+        self._swapped = b"".join([b"data: ", *members.edited(data[:known], before)])
+
+    def _note(self, chunk: openai.Answer, data: bytes) -> None:
+        choices = chunk.choices
+        if choices:
+            finishing = False
+            for choice in choices:
+                if choice.finish_reason is not None:
+                    self.complete = finishing = True
+            self._output.add(data, len(choices), finishing=finishing)
         if chunk.usage is not openai.NULL:
             self.tokens = openai.tokens(chunk.usage) or self.tokens

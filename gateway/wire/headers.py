@@ -1,7 +1,11 @@
 """Which headers cross the gateway, and what may stand in them. Everything not named here stays outside."""
 
+import math
 import re
+from collections.abc import Mapping
 from typing import Final
+
+from gateway.call import BATCH, Priority
 
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
 """Request headers that travel to an upstream as they came (`x-request-id` travels checked)."""
@@ -12,6 +16,7 @@ ANSWER_HEADERS: Final = ("openai-processing-ms", "openai-version")
 UPSTREAM_REQUEST_IDS: Final = ("x-request-id", "request-id")
 """Where upstreams put their own id; it reaches the client as `x-upstream-request-id`."""
 
+_SECONDS = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,9})?", re.ASCII)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*", re.ASCII)
 _HOP_BY_HOP: Final = frozenset(
@@ -35,3 +40,16 @@ def named_by_connection(connection: str | None) -> frozenset[str]:
     if not connection:
         return _HOP_BY_HOP
     return _HOP_BY_HOP | {name.strip().lower() for name in connection.split(",")}
+
+
+def read_timeout(given: Mapping[str, str]) -> float:
+    """Seconds that the client's SDK waits for an answer; infinite where it does not say so sensibly."""
+    told = given.get("x-stainless-read-timeout")
+    if told is None or not _SECONDS.fullmatch(told):
+        return math.inf
+    return float(told) or math.inf
+
+
+def priority(given: Mapping[str, str], own: Priority) -> Priority:
+    """The class of a call whose key has the class `own`: the header can lower it, never raise it."""
+    return BATCH if given.get("x-sluice-priority", "").strip().lower() == BATCH else own

@@ -27,7 +27,7 @@ upstreams:
     api_key: k
     headers: {x-a: b}
     forward_headers: [x-b]
-    max_concurrency: 1
+    max_concurrency: 3
     max_inputs: 2
     rate: {rpm: 3, tpm: 4}
     timeouts: {connect: 1s, first_byte: 2s, idle: 3s, total: 4s}

@@ -31,6 +31,7 @@ def settings(
             "m-embed": {"candidates": [{"upstream": "local", "model": "up-embed"}]},
         },
         "usage": {"store": "off"},
+        "retry": {"attempts": 1},
         "log": {"level": "info", "format": "json"},
     }
     if keys:

@@ -40,7 +40,7 @@ def answered(scene: Scene, stream: bool = False) -> Call:
     call = Call(CHAT, "id", Credentials(None, None, None), 100.0)
     assert scene.gate.admit(call, 100.0) is None
     call.ready_at, call.queue_s, call.sent_at, call.answered_at = 100.5, 0.25, 101.0, 103.0
-    call.model, call.route, call.candidate = "small", ROUTE, CANDIDATE
+    call.model, call.route, call.candidate, call.attempts = "small", ROUTE, CANDIDATE, 1
     call.status, call.outcome, call.stream = 200, "ok", stream
     return call
 

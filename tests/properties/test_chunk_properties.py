@@ -84,15 +84,15 @@ def streams(draw: st.DrawFn) -> list[Event]:
     return [*body, last, *late]
 
 
-def read(pieces: list[bytes]) -> tuple[bytes, ChunkReader]:
+def read(pieces: list[bytes], *, strip_usage: bool = False) -> tuple[bytes, ChunkReader]:
     """All that passes, and the reader for what it has seen."""
-    reader = ChunkReader(PUBLIC, NAME)
+    reader = ChunkReader(PUBLIC, NAME, strip_usage=strip_usage)
     passed = b"".join(map(reader.feed, pieces)) + reader.end()
     return passed, reader
 
 
 def seen(reader: ChunkReader) -> tuple[object, ...]:
-    return reader.begun, reader.complete, reader.error, reader.tokens
+    return reader.begun, reader.complete, reader.error, reader.tokens, reader.generated
 
 
 def _sent(events: list[Event]) -> bytes:
@@ -139,3 +139,46 @@ def _tokens(reported: list[dict[str, Any]]) -> Tokens | None:
         return None
     usage = reported[-1]["usage"]
     return Tokens(usage["prompt_tokens"], usage["completion_tokens"])
+
+
+NULLS = st.sampled_from([',"usage":null', ', "usage": null', ',"usage" : null', ',"\\u0075sage":null', ""])
+COUNTED = ',"usage":{"prompt_tokens":7,"completion_tokens":2}'
+
+
+@st.composite
+def counted_streams(draw: st.DrawFn) -> list[Event]:
+    """A stream whose upstream was asked for usage by the gateway, and what its client must get of it."""
+    null, model = draw(NULLS), '"model":"up"'
+    end = draw(st.sampled_from(["\n", "\n", "\r\n"]))
+    events = []
+    for content in draw(st.lists(CONTENTS | st.just('"usage":null,') | st.just("usage"), max_size=40)):
+        choices = draw(st.sampled_from([1, 1, 1, 2]))
+        choice = json.dumps({"delta": {"content": content}, "finish_reason": None}, ensure_ascii=False)
+        deeper = draw(st.sampled_from(["", ',"x":{"a":1,"usage":null}']))
+        usage = draw(st.sampled_from([null] * 5 + [COUNTED]))
+        head = f'data: {{"id":"c1",{model},"choices":[{",".join([choice] * choices)}]{deeper}'
+        events.append((head + usage + "}", head + "}"))
+    last = f'data: {{"id":"c1",{model},"choices":[{{"delta":{{}},"finish_reason":"stop"}}]'
+    events.append((last + draw(st.sampled_from([null, COUNTED])) + "}", last + "}"))
+    if draw(st.booleans()):
+        events.append((f'data: {{"id":"c1",{model},"choices":[]{COUNTED}}}', ""))
+    events.append(("data: [DONE]", "data: [DONE]"))
+    return [
+        Event(
+            (sent + end + end).encode(),
+            (passed + end + end).encode().replace(b'"up"', NAME) if passed else b"",
+        )
+        for sent, passed in events
+    ]
+
+
+@examples(150)
+@given(counted_streams().flatmap(lambda events: st.tuples(st.just(events), cut(_sent(events)))))
+def test_usage_that_the_client_did_not_ask_for_leaves_no_trace(case: tuple[list[Event], list[bytes]]):
+    events, pieces = case
+    passed, reader = read(pieces, strip_usage=True)
+    assert passed == b"".join(event.passed for event in events)
+    assert reader.complete
+    apart = read([event.sent for event in events], strip_usage=True)
+    assert (passed, seen(reader)) == (apart[0], seen(apart[1]))
+    assert (reader.tokens == Tokens(7, 2)) == (COUNTED.encode() in _sent(events))

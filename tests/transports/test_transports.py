@@ -109,7 +109,7 @@ async def test_row_1_a_closed_port(kind: str) -> None:
     transport = make(kind, url, sweep)
     failure = await Caller(transport).failure()
     assert failure.kind is UPSTREAM_UNAVAILABLE
-    assert failure.retry_after is not None
+    assert failure.as_refusal().retry_after is not None
     assert "127.0.0.1" not in failure.message
     await transport.close()
 

@@ -5,7 +5,7 @@ from gateway.edge.aiohttp_transport import AiohttpTransport
 from gateway.edge.lean_transport import LeanTransport
 from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Exchange, Transport
-from gateway.errors import Failure
+from gateway.errors import FIRST_BYTE, Cause, Failure
 
 FIXED = [
     ("authorization", "Bearer up-key"),
@@ -43,22 +43,34 @@ class Caller:
         self.transport = transport
 
     async def send(
-        self, body: list[bytes | memoryview] | None = None, *, within: float = 5.0, connect_s: float = 1.0
+        self,
+        body: list[bytes | memoryview] | None = None,
+        *,
+        within: float = 5.0,
+        connect_s: float = 1.0,
+        late: Cause = FIRST_BYTE,
     ) -> Exchange:
         body = body or [b'{"model":"up"}']
         deadline = monotonic() + within
         return await self.transport.send(
-            "/chat/completions", [("x-request-id", "r1")], body, connect_s, deadline
+            "/chat/completions", [("x-request-id", "r1")], body, connect_s, deadline, late
         )
 
     async def read(self, *, limit: int = 1 << 20, within: float = 5.0) -> tuple[Exchange, bytes]:
         exchange = await self.send(within=within)
         return exchange, await exchange.read(limit, monotonic() + within)
 
-    async def failure(self, *, limit: int = 1 << 20, within: float = 5.0, connect_s: float = 1.0) -> Failure:
+    async def failure(
+        self,
+        *,
+        limit: int = 1 << 20,
+        within: float = 5.0,
+        connect_s: float = 1.0,
+        late: Cause = FIRST_BYTE,
+    ) -> Failure:
         """The Failure that one call ends with."""
         try:
-            exchange = await self.send(within=within, connect_s=connect_s)
+            exchange = await self.send(within=within, connect_s=connect_s, late=late)
             body = await exchange.read(limit, monotonic() + within)
         except Failure as failure:
             return failure

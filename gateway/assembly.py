@@ -1,0 +1,122 @@
+"""From sections of the config to the objects of the running gateway. Nothing here starts or listens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from gateway import __version__
+from gateway.call import Caller, Candidate, Ledgered, Price, Route, Terms
+from gateway.clock import monotonic
+from gateway.config import model as cfg
+from gateway.edge.aiohttp_transport import AiohttpTransport, proxy_for
+from gateway.edge.lean_transport import LeanTransport
+from gateway.edge.sweep import Sweep
+from gateway.edge.transport import Transport
+from gateway.edge.upstream import Upstream, fixed_headers, secrets_of
+from gateway.policy.price import FREE
+from gateway.wire.mask import Masker
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """This process's part of what all workers hold together: worker `number` (from 0) of `workers`."""
+
+    number: int
+    workers: int
+
+    def of(self, whole: int) -> int:
+        """The parts of all workers add up to the whole."""
+        return whole // self.workers + (self.number < whole % self.workers)
+
+    def part(self, whole: int | None) -> float | None:
+        """The same of a rate, which need not be a whole number."""
+        return None if whole is None else whole / self.workers
+
+
+ALONE: Final = Share(0, 1)
+
+
+def upstream(config: cfg.Upstream, sweep: Sweep) -> Upstream:
+    """An upstream with its pool of connections."""
+    key = config.api_key.reveal() if config.api_key is not None else None
+    extra = {name: value.reveal() for name, value in config.headers.items()}
+    fixed = fixed_headers(key, extra, f"sluice/{__version__}")
+    transport: Transport
+    if config.transport == "lean":
+        transport = LeanTransport(config.name, config.base_url, fixed, sweep, monotonic)
+    else:
+        transport = AiohttpTransport(config.name, config.base_url, fixed)
+    return Upstream(
+        config.name,
+        transport,
+        masker=Masker(secrets_of(config.base_url, key, extra)),
+        forward_headers=config.forward_headers,
+        connect_s=config.timeouts.connect,
+        first_byte_s=config.timeouts.first_byte,
+        idle_s=config.timeouts.idle,
+        total_s=config.timeouts.total,
+    )
+
+
+def first_hop(config: cfg.Upstream) -> str:
+    """Where connections to an upstream go first."""
+    return (config.transport == "aiohttp" and proxy_for(config.base_url)) or config.base_url
+
+
+def routes(config: cfg.Config) -> dict[str, Route]:
+    """The public models, by name."""
+    found = {name: _route(model, config.upstreams) for name, model in config.models.items()}
+    for name, model in config.models.items():
+        found[name].fallbacks = tuple(found[other] for other in model.fallbacks)
+    return found
+
+
+def _route(model: cfg.Model, upstreams: Mapping[str, cfg.Upstream]) -> Route:
+    candidates = tuple(
+        Candidate(
+            one.upstream,
+            one.model,
+            msgspec.json.encode(one.model),
+            _price(one, upstreams[one.upstream]),
+            one.context_window,
+        )
+        for one in model.candidates
+    )
+    return Route(model.name, msgspec.json.encode(model.name), candidates)
+
+
+def _price(candidate: cfg.Candidate, upstream: cfg.Upstream) -> Price | None:
+    """What the config says; without it an own engine costs nothing, and what others cost is unknown."""
+    price = candidate.price
+    if price is None:
+        return None if upstream.kind == "openai" else FREE
+    return Price(price.input, price.output, price.input if price.cached_input is None else price.cached_input)
+
+
+def caller(key: cfg.Key, models: Sequence[str], account: Ledgered | None) -> Caller:
+    """The owner of a key."""
+    return Caller(key.name, _usable(key.models, models), account, key.priority)
+
+
+def terms(limits: cfg.Limits) -> Terms | None:
+    """A key's limits, or None without any."""
+    found = Terms(limits.rpm, limits.tpm, limits.concurrency, limits.usd_per_day)
+    return None if found == Terms() else found
+
+
+def _usable(patterns: Sequence[str], models: Sequence[str]) -> frozenset[str] | None:
+    if "*" in patterns:
+        return None
+    return frozenset(name for name in models if any(fnmatchcase(name, pattern) for pattern in patterns))
+
+
+def shortest(config: cfg.Config) -> float:
+    """The shortest time that the sweep has to keep, in seconds."""
+    times = [config.server.heartbeat or 15.0]
+    for upstream in config.upstreams.values():
+        limits = upstream.timeouts
+        times += [limits.idle, limits.total, limits.first_byte or limits.total]
+    return min(times)

@@ -1,0 +1,115 @@
+"""One call to one upstream, and what its end says of the upstream."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import NamedTuple
+
+from gateway.call import Call, Candidate, Handler, Reply
+from gateway.clock import Clock
+from gateway.errors import RESET, Failure, Refusal
+from gateway.policy.breaker import Breaker
+from gateway.policy.poison import Poison
+from gateway.policy.retry import RetryBudget
+from gateway.policy.verdict import judge
+
+_ENDED = {"ok": "success", "client_gone": "ignore", "shed": "ignore"}
+
+
+class Rules(NamedTuple):
+    """`attempts` calls to the candidates of a model; the pauses between two to the same one, in seconds."""
+
+    attempts: int
+    base_s: float
+    max_s: float
+
+
+class Health(NamedTuple):
+    """What is remembered of one upstream, and the whole time that it has for a call, in seconds."""
+
+    breaker: Breaker
+    budget: RetryBudget
+    total_s: float
+
+
+class Counts(NamedTuple):
+    """Told of each attempt (upstream, verdict), extra call (upstream that failed, reason) and fallback."""
+
+    attempt: Callable[[str, str], None]
+    retry: Callable[[str, str], None]
+    fallback: Callable[[str, str], None]
+
+
+class Attempt:
+    """Makes attempts and tells breakers, budgets and metrics how they ended."""
+
+    def __init__(
+        self,
+        health: Mapping[str, Health],
+        rules: Rules,
+        counts: Counts,
+        clock: Clock,
+        sleep: Callable[[float], Awaitable[object]],
+        rng: Random,
+    ) -> None:
+        self.health = health
+        self.rules = rules
+        self.counts = counts
+        self.clock = clock
+        self.sleep = sleep
+        self.rng = rng
+        self.poison = Poison()
+
+    async def __call__(
+        self, inner: Handler, call: Call, candidate: Candidate, ticket: int
+    ) -> Reply | Refusal:
+        """One call to one upstream, its end told to the upstream's breaker. Raises Failure."""
+        health, before = self.health[candidate.upstream], call.attempts
+        try:
+            reply = await inner(call)
+        except Failure as failure:
+            self._failed(call, candidate, ticket, failure)
+            raise
+        except BaseException:
+            self._end(candidate, ticket, "ignore" if call.attempts > before else None)
+            raise
+        if not isinstance(reply, Reply):
+            self._end(candidate, ticket, None)
+        elif reply.stream is None:
+            health.breaker.record("success", self.clock(), ticket)
+            self.counts.attempt(candidate.upstream, "success")
+        else:
+            # It has begun, which is enough for the breaker; how it ends is known with the call.
+            health.breaker.record("success", self.clock(), ticket)
+            call.lease.hold(_Streaming(self, candidate, ticket))
+        return reply
+
+    def _failed(self, call: Call, candidate: Candidate, ticket: int, failure: Failure) -> None:
+        judgement, now = judge(failure), self.clock()
+        self.health[candidate.upstream].breaker.record(judgement.breaker, now, ticket)
+        self.counts.attempt(candidate.upstream, judgement.verdict)
+        if failure.cause == RESET:
+            self.poison.died(call.body, candidate.upstream, now)
+
+    def _end(self, candidate: Candidate, ticket: int, verdict: str | None) -> None:
+        """An attempt that tells nothing of its upstream; without a verdict it has not been made at all."""
+        self.health[candidate.upstream].breaker.record("none", self.clock(), ticket)
+        if verdict is not None:
+            self.counts.attempt(candidate.upstream, verdict)
+
+
+class _Streaming:
+    """Holder: judges a stream when it has ended."""
+
+    __slots__ = ("_attempt", "_candidate", "_ticket")
+
+    def __init__(self, attempt: Attempt, candidate: Candidate, ticket: int) -> None:
+        self._attempt = attempt
+        self._candidate = candidate
+        self._ticket = ticket
+
+    def settle(self, call: Call, now: float) -> None:
+        upstream = self._candidate.upstream
+        verdict = _ENDED.get(call.outcome, "retryable")
+        self._attempt.counts.attempt(upstream, verdict)
+        if verdict == "retryable":
+            self._attempt.health[upstream].breaker.record("failure", now, self._ticket)

@@ -1,0 +1,41 @@
+"""Limits that many processes share: reserved in Redis before a call goes on, settled when it is over."""
+
+from collections.abc import Awaitable
+
+from gateway.call import Call, Handler, Layer, Reply
+from gateway.errors import LIMITS_UNAVAILABLE, Refusal
+from gateway.policy.account import Denial
+from gateway.policy.limit import Held, Limit
+from gateway.store.redis_account import SharedAccount, Unavailable
+
+UNAVAILABLE = Refusal(
+    LIMITS_UNAVAILABLE,
+    "The limits of this key cannot be checked at the moment, and the gateway is set up to refuse then.",
+    retry_after=1.0,
+)
+
+
+def shared_limits(limit: Limit) -> Layer:
+    """The layer that does for shared accounts what the gate `Limit` does for those in memory."""
+
+    def layer(inner: Handler) -> Handler:
+        async def reserved(call: Call, account: SharedAccount) -> Reply | Refusal:
+            refusal = limit.unpriced(call, account.terms)
+            if refusal is not None:
+                return refusal
+            now = call.ready_at
+            outcome = await account.reserve(limit.ask(call, account.terms), limit.day(now), now)
+            if isinstance(outcome, Unavailable):
+                return UNAVAILABLE
+            if isinstance(outcome, Denial):
+                return limit.refused(call, account.terms, outcome, now)
+            call.lease.hold(Held(account, outcome))
+            return await inner(call)
+
+        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+            account = call.caller.account if call.caller is not None else None
+            return reserved(call, account) if isinstance(account, SharedAccount) else inner(call)
+
+        return handle
+
+    return layer

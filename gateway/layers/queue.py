@@ -1,0 +1,210 @@
+"""Waits for a permit of the call's upstream; it ends with the upstream's answer, not with a slow client."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
+
+from gateway.call import Call, Handler, Reply
+from gateway.clock import Clock
+from gateway.errors import Refusal
+from gateway.policy.line import Line
+from gateway.policy.order import WaitingRoom, Waits
+from gateway.policy.waiter import OVER, WAITING, Waiter
+
+_TICK_S: Final = 0.001
+"""The shortest timer: loops count in milliseconds, and a timer that rings early would ring again at once."""
+
+
+class Place(Waiter):
+    """Holder: a call's place in a line, first to wait, then its permit. `turn` is there while it waits."""
+
+    __slots__ = ("line", "queue", "turn")
+
+    turn: asyncio.Future[Refusal | None]
+
+    def __init__(self, queue: "Queue", line: Line, call: Call, now: float) -> None:
+        caller, estimate = call.caller, call.estimate
+        Waiter.__init__(
+            self,
+            "" if caller is None else caller.name,
+            call.priority,
+            1 if estimate is None else max(1, estimate.input + estimate.output),
+            min(call.deadline, call.accepted_at + line.total_s),
+            now,
+        )
+        self.queue = queue
+        self.line = line
+
+    def settle(self, call: Call, now: float) -> None:
+        """The call is over, or its answer has been read whole; the second time nothing is left to do."""
+        if self.state != OVER:
+            self.queue.settle(self, call, now)
+
+
+class Queue:
+    """The layer. `lines` has every upstream; a call's `candidate` says which one it waits for.
+
+    `waited[upstream](seconds)` is told of each call that goes, 0.0 where it need not wait, and of each that
+    is refused after waiting. A call that goes at once makes no future, no timer and no task.
+    """
+
+    def __init__(
+        self,
+        room: WaitingRoom,
+        lines: Mapping[str, Line],
+        clock: Clock,
+        waited: Mapping[str, Callable[[float], None]],
+        estimate: Callable[[Call], object],
+    ) -> None:
+        """`estimate` fills in `call.estimate`; asked only where somebody may have to wait."""
+        self._room = room
+        self._lines = lines
+        self._clock = clock
+        self._waited = waited
+        self._estimate = estimate
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # of lines that their pace holds
+
+    def in_flight(self) -> dict[str, int]:
+        """Permits given out, by upstream."""
+        return {name: line.in_flight for name, line in self._lines.items()}
+
+    def depth(self) -> dict[str, int]:
+        """Calls that wait, by upstream."""
+        return {name: line.waiting for name, line in self._lines.items()}
+
+    def __call__(self, inner: Handler) -> Handler:
+        """The layer around `inner`."""
+
+        # Not a coroutine itself: who need not wait pays for no frame.
+        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+            if call.candidate is None:
+                raise AssertionError("the gates above set the candidate")
+            line = self._lines[call.candidate.upstream]
+            if call.estimate is None and (line.free <= 0 or line.pace is not None):
+                self._estimate(call)
+            now = self._clock()
+            place = Place(self, line, call, now)
+            told = self._room.arrive(line, place, now)
+            if told is None:
+                call.lease.hold(place)
+                self._waited[line.name](0.0)
+                return self._held(inner, call, place)
+            if isinstance(told, Refusal):
+                return _tell(told)
+            call.lease.hold(place)
+            self._begin(place, told, now)
+            return self._wait(inner, call, place)
+
+        return handle
+
+    def learn(self, upstream: str, headers: Mapping[str, str]) -> None:
+        """An answer's headers (lower-case names) may tell what is left of the upstream's own limits."""
+        line = self._lines[upstream]
+        if line.pace is not None:
+            now = self._clock()
+            line.pace.learn(headers, now)
+            if line.waiting and line.free > 0:
+                self._wake(line, self._room.next(line, now), now)
+
+    def settle(self, place: Place, call: Call, now: float) -> None:
+        """Take back what the call holds: its permit, or its place among the waiting."""
+        if place.state == WAITING:
+            going = self._room.leave(place.line, place, now)
+        else:
+            going = self._room.release(place.line, place, _used(call), now)
+        if going or place.line.pace is not None:
+            self._wake(place.line, going, now)
+
+    async def _held(self, inner: Handler, call: Call, place: Place) -> Reply | Refusal:
+        """The permit is held to the upstream's last byte: of a stream by the call's lease.
+
+        What else comes back has been read whole, and need not wait for the client to take it.
+        """
+        reply = None
+        try:
+            reply = await inner(call)
+        finally:
+            if type(reply) is not Reply or reply.stream is None:
+                place.settle(call, self._clock())
+        return reply
+
+    def _begin(self, place: Place, told: Waits, now: float) -> None:
+        """The room has let it wait: make its future, and see to those whom its coming moves."""
+        place.turn = asyncio.get_running_loop().create_future()
+        if told.victim is not None:
+            victim, line = told.victim
+            _ring(cast(Place, victim), self._room.full(line))
+            if line.free > 0:
+                self._wake(line, self._room.next(line, now), now)
+        if place.line.free > 0:
+            self._wake(place.line, self._room.next(place.line, now), now)
+
+    async def _wait(self, inner: Handler, call: Call, place: Place) -> Reply | Refusal:
+        expiry = None
+        if place.deadline != math.inf:
+            loop = asyncio.get_running_loop()
+            expiry = loop.call_later(place.deadline - self._clock(), self._expire, place)
+        try:
+            refusal = await place.turn
+        except BaseException:
+            # The caller has left, maybe in the same tick in which its turn came.
+            now = self._clock()
+            going = self._room.leave(place.line, place, now) or self._room.give_back(place.line, place, now)
+            self._wake(place.line, going, now)
+            raise
+        finally:
+            if expiry is not None:
+                expiry.cancel()
+            waited = self._clock() - place.arrived
+            call.queue_s += waited
+        self._waited[place.line.name](waited)
+        if refusal is not None:
+            return refusal
+        return await self._held(inner, call, place)
+
+    def _expire(self, place: Place) -> None:
+        now, line = self._clock(), place.line
+        if place.state == WAITING:
+            going = self._room.leave(line, place, now)
+            _ring(place, self._room.too_late(line, place, now))
+            self._wake(line, going, now)
+
+    def _wake(self, line: Line, going: list[Waiter], now: float) -> None:
+        for waiter in going:
+            _ring(cast(Place, waiter), None)
+        if line.pace is not None:
+            self._arm(line, now)
+
+    def _arm(self, line: Line, now: float) -> None:
+        """One timer for a line, for the moment at which its first waiter may go."""
+        timer = self._timers.pop(line.name, None)
+        if timer is not None:
+            timer.cancel()
+        if line.held_until:
+            loop = asyncio.get_running_loop()
+            delay = max(_TICK_S, line.held_until - now)
+            self._timers[line.name] = loop.call_later(delay, self._paced, line)
+
+    def _paced(self, line: Line) -> None:
+        now = self._clock()
+        self._wake(line, self._room.next(line, now), now)
+
+
+def _ring(place: Place, refusal: Refusal | None) -> None:
+    # A cancelled one gives its permit back as soon as it runs.
+    if not place.turn.done():
+        place.turn.set_result(refusal)
+
+
+async def _tell(refusal: Refusal) -> Refusal:
+    return refusal
+
+
+def _used(call: Call) -> int | None:
+    """Tokens that the call has really used, as far as that is known."""
+    if call.tokens is not None:
+        return call.tokens.input + call.tokens.output
+    if call.generated and call.estimate is not None:
+        return call.estimate.input + call.generated
+    return None

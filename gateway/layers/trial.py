@@ -1,0 +1,156 @@
+"""One call whose first attempt came to nothing, or could not be made."""
+
+from typing import Final
+
+from gateway.call import Call, Candidate, Handler, Reply, Route
+from gateway.errors import (
+    DEADLINE_IN_QUEUE,
+    POISONED,
+    QUEUE_FULL,
+    REQUEST_TOO_LARGE,
+    UPSTREAM_UNAVAILABLE,
+    Failure,
+    Refusal,
+)
+from gateway.layers.attempt import Attempt
+from gateway.policy.plan import Next, Plan
+from gateway.policy.retry import client_retries, own_attempts, pause
+from gateway.policy.verdict import Judgement, judge
+
+_NO_PLACE: Final = (QUEUE_FULL, DEADLINE_IN_QUEUE, REQUEST_TOO_LARGE)
+"""Refusals of one upstream's queue: another upstream may have a place."""
+
+
+def poisonous(seconds: float) -> Refusal:
+    """Tells one whose request engines have died of."""
+    return Refusal(
+        POISONED,
+        "The engines that were given this request died. It is refused for a while, so that it does not "
+        "take down more of them.",
+        retry_after=seconds,
+    )
+
+
+class Trial:
+    """Goes on until a reply, a refusal, or the last failure. `call.candidate` has failed, or could not go."""
+
+    def __init__(self, attempt: Attempt, inner: Handler, call: Call) -> None:
+        if call.route is None:
+            raise AssertionError("the gates above set the route")
+        sent = client_retries(call.headers.get("x-stainless-retry-count"))
+        self._attempt = attempt
+        self._inner = inner
+        self._call = call
+        self._route: Route = call.route
+        self._plan = Plan(call.route, own_attempts(attempt.rules.attempts, sent))
+        self._retries = 0
+        self._ticket = 0  # of the candidate that was chosen last
+        self._last: Failure | Refusal | None = None
+
+    async def blocked(self) -> Reply | Refusal:
+        """The first candidate's breaker is open: go where one is not, or be the one that tries it."""
+        now = self._attempt.clock()
+        chosen = self._plan.next(now, self._admits) or self._last_resort(now)
+        return chosen if isinstance(chosen, Refusal) else await self._go_on(chosen)
+
+    async def refused(self, refusal: Refusal) -> Reply | Refusal:
+        """The queue had no place for it. Another upstream's may."""
+        self._last = refusal
+        if refusal.kind not in _NO_PLACE:
+            return self._given_up()
+        self._plan.skip(self._candidate())
+        chosen = self._plan.next(self._attempt.clock(), self._admits)
+        return self._given_up() if chosen is None else await self._go_on(chosen)
+
+    async def failed(self, failure: Failure) -> Reply | Refusal:
+        """An attempt has failed. Raises the last failure where nothing helps."""
+        self._last = failure
+        attempt, candidate = self._attempt, self._candidate()
+        now, judgement = attempt.clock(), judge(failure)
+        if judgement.again == "never":
+            raise failure
+        poisoned = attempt.poison.refused(self._call.body, now)
+        if poisoned is not None:
+            return poisonous(poisoned)
+        free = judgement.again == "overflow"
+        if free:
+            self._plan.overflowed(candidate)
+        else:
+            self._plan.tried(candidate, self._again_at(failure, judgement, now))
+        chosen = self._plan.next(now, self._admits)
+        if chosen is None:
+            raise failure
+        in_time = chosen.at < self._deadline(chosen.candidate)
+        if not in_time or not (free or attempt.health[candidate.upstream].budget.spend(now)):
+            self._give_back(chosen.candidate)
+            raise failure
+        attempt.counts.retry(candidate.upstream, judgement.reason)
+        return await self._go_on(chosen)
+
+    async def _go_on(self, chosen: Next) -> Reply | Refusal:
+        call, attempt, candidate = self._call, self._attempt, chosen.candidate
+        pause_s = chosen.at - attempt.clock()
+        if pause_s > 0.0:
+            self._give_back(candidate)
+            await attempt.sleep(pause_s)
+            if not self._admits(candidate):
+                return self._given_up()
+        if chosen.route is not self._route:
+            attempt.counts.fallback(self._route.name, chosen.route.name)
+        call.candidate = candidate
+        try:
+            reply = await attempt(self._inner, call, candidate, self._ticket)
+        except Failure as failure:
+            return await self.failed(failure)
+        return reply if isinstance(reply, Reply) else await self.refused(reply)
+
+    def _last_resort(self, now: float) -> Next | Refusal:
+        """Every breaker is open: one call a second tries the upstream that is due first, others hear when."""
+        health = self._attempt.health
+        candidate = min(self._route.candidates, key=lambda one: health[one.upstream].breaker.wait(now))
+        breaker = health[candidate.upstream].breaker
+        self._ticket = breaker.admits(now, last_resort=True)
+        if self._ticket:
+            return Next(candidate, self._route, now)
+        return Refusal(
+            UPSTREAM_UNAVAILABLE,
+            f"Upstream `{candidate.upstream}` has failed repeatedly and is left alone for a moment.",
+            retry_after=max(0.001, breaker.wait(now)),
+        )
+
+    def _again_at(self, failure: Failure, judgement: Judgement, now: float) -> float | None:
+        """When the upstream that has failed may be called again."""
+        if judgement.again != "anywhere":
+            return None
+        rules, left = self._attempt.rules, self._deadline(self._candidate()) - now
+        self._retries += 1
+        seconds = pause(
+            failure.retry_after, self._retries, rules.base_s, rules.max_s, left, self._attempt.rng
+        )
+        return None if seconds is None else now + seconds
+
+    def _deadline(self, candidate: Candidate) -> float:
+        total_s = self._attempt.health[candidate.upstream].total_s
+        return min(self._call.deadline, self._call.accepted_at + total_s)
+
+    def _admits(self, candidate: Candidate) -> bool:
+        breaker = self._attempt.health[candidate.upstream].breaker
+        self._ticket = breaker.admits(self._attempt.clock())
+        return self._ticket > 0
+
+    def _give_back(self, candidate: Candidate) -> None:
+        """The chosen one is not called after all."""
+        breaker = self._attempt.health[candidate.upstream].breaker
+        breaker.record("none", self._attempt.clock(), self._ticket)
+
+    def _candidate(self) -> Candidate:
+        if self._call.candidate is None:
+            raise AssertionError("somebody was to be called")
+        return self._call.candidate
+
+    def _given_up(self) -> Refusal:
+        if isinstance(self._last, Failure):
+            raise self._last
+        if self._last is None:
+            raise AssertionError("nothing has happened that could be told")
+        return self._last

@@ -1,0 +1,143 @@
+"""The limits of a key: what a call asks of its account, and what it is told when it does not get it."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, Protocol
+
+from gateway.call import Call, Estimate, Route, Terms
+from gateway.errors import (
+    CONCURRENCY_LIMITED,
+    INSUFFICIENT_QUOTA,
+    MODEL_NOT_ALLOWED,
+    REQUEST_TOO_LARGE,
+    REQUESTS_LIMITED,
+    TOKENS_LIMITED,
+    Kind,
+    Refusal,
+)
+from gateway.metrics import Metrics
+from gateway.policy.account import Account, Ask, Denial, Reservation
+from gateway.policy.calendar import Calendar
+from gateway.policy.price import most
+from gateway.policy.spending import spent
+
+_NO_TOKENS: Final = Ask()
+_LIMITED: Final[dict[str, tuple[Kind, str]]] = {
+    "rpm": (REQUESTS_LIMITED, "requests a minute"),
+    "tpm": (TOKENS_LIMITED, "tokens a minute"),
+    "concurrency": (CONCURRENCY_LIMITED, "calls at a time"),
+}
+
+
+class Limit:
+    """Gate: reserves in the account of the caller's key, in this process's memory."""
+
+    def __init__(self, estimate: Callable[[Call], Estimate], calendar: Calendar, metrics: Metrics) -> None:
+        """`estimate` fills in `call.estimate` and gives it."""
+        self._estimate = estimate
+        self._calendar = calendar
+        self._rejections = lru_cache(maxsize=None)(metrics.limit_rejections.labels)
+
+    def admit(self, call: Call, now: float) -> Refusal | None:
+        """Reserve all that the call may use, or refuse."""
+        account = call.caller.account if call.caller is not None else None
+        if not isinstance(account, Account):
+            return None
+        unpriced = self.unpriced(call, account.terms)
+        if unpriced is not None:
+            return unpriced
+        outcome = account.reserve(self.ask(call, account.terms), self.day(now), now)
+        if isinstance(outcome, Denial):
+            return self.refused(call, account.terms, outcome, now)
+        call.lease.hold(Held(account, outcome))
+        return None
+
+    def day(self, now: float) -> str:
+        """The day whose budget a call of now spends."""
+        return self._calendar.day(now)
+
+    def unpriced(self, call: Call, terms: Terms) -> Refusal | None:
+        """A budget can only be kept where prices are known."""
+        route = call.route
+        if terms.usd_per_day is None or route is None or route.candidates[0].price is not None:
+            return None
+        place = f"models.{route.name}.candidates[0].price"
+        return Refusal(
+            MODEL_NOT_ALLOWED,
+            f"This key has a budget in dollars, and what `{route.name}` costs is not known to the gateway. "
+            f"Its operator has to set `{place}`.",
+            "model",
+        )
+
+    def ask(self, call: Call, terms: Terms) -> Ask:
+        """What the call may use, as far as these limits count it."""
+        if terms.tpm is None and terms.usd_per_day is None:
+            return _NO_TOKENS
+        estimate = call.estimate or self._estimate(call)
+        firm, guess = estimate.input, estimate.output
+        if estimate.capped:
+            firm, guess = firm + guess, 0
+        elif terms.tpm is not None:
+            guess = min(guess, max(0, int(terms.tpm) - firm))
+        if terms.usd_per_day is None or call.route is None:
+            return Ask(firm, guess)
+        return Ask(firm, guess, self._cost(call, call.route, terms.usd_per_day, estimate))
+
+    def _cost(self, call: Call, route: Route, budget: int, estimate: Estimate) -> int:
+        """What to reserve: of a guess no more than is left, so that it never refuses a call."""
+        candidates = (*route.candidates, *(one for other in route.fallbacks for one in other.candidates))
+        whole = most(estimate, candidates)
+        if estimate.capped or call.caller is None or call.caller.account is None:
+            return whole
+        left = budget - call.caller.account.spent(self.day(call.ready_at))
+        return max(most(estimate._replace(output=0), candidates), min(whole, left))
+
+    def refused(self, call: Call, terms: Terms, denial: Denial, now: float) -> Refusal:
+        """Count and word a denial."""
+        limit, wait = denial
+        key = call.caller.name if call.caller is not None else ""
+        self._rejections(key, limit).inc()
+        if limit == "too_large":
+            asked = self.ask(call, terms).firm
+            return Refusal(
+                REQUEST_TOO_LARGE,
+                f"This request needs about {asked} tokens, more than this key's whole limit of {terms.tpm} "
+                "a minute. Send less input or a smaller max_tokens.",
+            )
+        if limit == "usd_per_day":
+            hours, minutes = divmod(math.ceil(self._calendar.left(now) / 60), 60)
+            return Refusal(
+                INSUFFICIENT_QUOTA,
+                "This key's budget for today is spent or promised to calls under way. "
+                f"The next day begins in {hours} h {minutes} min.",
+            )
+        kind, what = _LIMITED[limit]
+        return Refusal(
+            kind,
+            f"This key's limit of {getattr(terms, limit)} {what} is reached. "
+            f"Try again in {max(wait, 0.001):.3f} s.",
+            retry_after=wait,
+        )
+
+
+class Settles(Protocol):
+    """An account, of whichever kind."""
+
+    def settle(self, reservation: Reservation, tokens: int, cost: int, now: float) -> None:
+        """See Account."""
+
+
+class Held:
+    """Holder: settles a reservation with what the call has used."""
+
+    __slots__ = ("_account", "_reservation")
+
+    def __init__(self, account: Settles, reservation: Reservation) -> None:
+        self._account = account
+        self._reservation = reservation
+
+    def settle(self, call: Call, now: float) -> None:
+        """The call is over."""
+        used = spent(call)
+        self._account.settle(self._reservation, used.input + used.output, call.cost or 0, now)

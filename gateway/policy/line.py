@@ -1,0 +1,183 @@
+"""The calls at one upstream of this process: its permits, and those who wait for one, in fair order.
+
+Fair order: class first (`interactive` before `batch`; who has waited AGING_S counts as interactive), then the
+key with the smallest virtual token counter, then arrival.
+
+How long a batch call may wait: once it has aged, only older calls of its own key go before it, and of each
+other waiting key no more than the tokens by which that key's counter is behind its own key's, plus one call.
+"""
+
+import math
+from collections import OrderedDict
+from typing import Final
+
+from gateway.call import BATCH
+from gateway.policy.pace import Pace
+from gateway.policy.tally import Tally
+from gateway.policy.waiter import GOING, Waiter
+
+AGING_S: Final = 30.0
+_SMOOTHING: Final = 0.1  # the newest sample's part in the mean hold time
+
+
+class Lane:
+    """The waiters of one key and class in order of arrival, and the sum of their tokens."""
+
+    __slots__ = ("tokens", "waiters")
+
+    def __init__(self) -> None:
+        # A plain dict walks over all its deleted entries to find its first one.
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.tokens = 0
+
+    def first(self) -> Waiter | None:
+        """The oldest one."""
+        return next(iter(self.waiters), None)
+
+
+class Lanes:
+    """Both lanes of a key that waits."""
+
+    __slots__ = ("batch", "interactive")
+
+    def __init__(self) -> None:
+        self.interactive = Lane()
+        self.batch = Lane()
+
+    def lane(self, waiter: Waiter) -> Lane:
+        """The lane of its class."""
+        return self.batch if waiter.priority == BATCH else self.interactive
+
+    def first(self, now: float) -> tuple[bool, Waiter]:
+        """The key's next waiter, and whether it goes as a batch one. There must be one."""
+        interactive, batch = self.interactive.first(), self.batch.first()
+        if batch is not None:
+            if interactive is None:
+                return not self.aged(now), batch
+            if batch.number < interactive.number and self.aged(now):
+                return False, batch
+        if interactive is None:
+            raise AssertionError("a key without waiters has no lanes")
+        return False, interactive
+
+    def aged(self, now: float) -> bool:
+        """Whether its oldest batch call counts as interactive."""
+        batch = self.batch.first()
+        return batch is not None and now - batch.arrived >= AGING_S
+
+
+class Line:
+    """One upstream. `permits` is this process's share; `pace` None is an upstream that states no rate.
+
+    No call waits longer than `total_s`, its whole time for an answer.
+    """
+
+    __slots__ = (
+        "_hold",
+        "free",
+        "held_until",
+        "keys",
+        "name",
+        "pace",
+        "permits",
+        "tally",
+        "total_s",
+        "waiting",
+    )
+
+    def __init__(self, name: str, permits: int, pace: Pace | None = None, total_s: float = math.inf) -> None:
+        self.name = name
+        self.permits = permits
+        self.free = permits
+        self.pace = pace
+        self.total_s = total_s
+        self.tally = Tally()
+        self.keys: dict[str, Lanes] = {}  # those that wait
+        self.waiting = 0
+        self.held_until = 0.0  # the pace holds the first waiter until then; 0.0: it holds nobody
+        self._hold: float | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Permits given out."""
+        return self.permits - self.free
+
+    def go(self, waiter: Waiter, now: float) -> None:
+        """Give it a permit and charge what it is expected to cost."""
+        self.free -= 1
+        waiter.state, waiter.since = GOING, now
+        self.tally.charge(waiter.key, waiter.tokens, now)
+        if self.pace is not None:
+            self.pace.note(waiter.tokens, now)
+
+    def add(self, waiter: Waiter) -> None:
+        """To the end of its lane."""
+        lanes = self.keys.get(waiter.key)
+        if lanes is None:
+            self.tally.enter(waiter.key, self.keys)
+            lanes = self.keys[waiter.key] = Lanes()
+        lane = lanes.lane(waiter)
+        lane.waiters[waiter] = None
+        lane.tokens += waiter.tokens
+        self.waiting += 1
+
+    def remove(self, waiter: Waiter) -> None:
+        """Out of its lane, wherever it stands."""
+        lanes = self.keys[waiter.key]
+        lane = lanes.lane(waiter)
+        del lane.waiters[waiter]
+        lane.tokens -= waiter.tokens
+        if not lanes.interactive.waiters and not lanes.batch.waiters:
+            del self.keys[waiter.key]
+        self.waiting -= 1
+
+    def first(self, now: float) -> Waiter:
+        """Who goes next. Somebody must wait."""
+        ranks = []
+        for key, lanes in self.keys.items():
+            late, waiter = lanes.first(now)
+            ranks.append((late, self.tally.of(key), waiter.number, waiter))
+        return min(ranks)[3]
+
+    def learn_hold(self, seconds: float) -> None:
+        """Learn how long a permit is held."""
+        mean = self._hold
+        self._hold = seconds if mean is None else mean + _SMOOTHING * (seconds - mean)
+
+    def lasts(self, calls: int, tokens: float) -> float | None:
+        """Seconds that so many calls take to leave the line; None while nothing is known."""
+        by_permits = None if self._hold is None else calls * self._hold / self.permits
+        if self.pace is None:
+            return by_permits
+        return max(by_permits or 0.0, self.pace.lasts(calls, tokens))
+
+    def expected_wait(self, waiter: Waiter, now: float) -> float | None:
+        """How long a newcomer would wait as things stand; None while nothing is known."""
+        calls, tokens = 1, float(waiter.tokens)
+        own = self.keys.get(waiter.key, _NOBODY)
+        weight = self.tally.weight(now)
+        batch = waiter.priority == BATCH
+        mine = own.interactive.tokens + (own.batch.tokens if batch else 0)
+        level = self.tally.entering(waiter.key, self.keys) + weight * mine  # its key's counter at its turn
+        for key, lanes in self.keys.items():
+            behind = (level - self.tally.of(key)) / weight if lanes is not own else float("inf")
+            for lane in (lanes.interactive, lanes.batch):
+                if lane is lanes.batch and not (batch or lanes.aged(now)):
+                    continue
+                first_class = batch and lane is lanes.interactive
+                ahead = len(lane.waiters) if first_class else _fitting(lane, behind)
+                calls += ahead
+                tokens += ahead and lane.tokens * ahead / len(lane.waiters)
+        lasts = self.lasts(calls, tokens)
+        return lasts if self.pace is None else max(lasts or 0.0, self.pace.wait(waiter.tokens, now))
+
+
+def _fitting(lane: Lane, behind: float) -> int:
+    """How many of a lane go while its key is that many tokens behind the newcomer's."""
+    number = len(lane.waiters)
+    if not number or behind < 0:
+        return 0
+    return int(min(number, behind * number / lane.tokens + 1))
+
+
+_NOBODY: Final = Lanes()

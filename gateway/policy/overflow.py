@@ -1,0 +1,86 @@
+"""Recognises that a prompt was too long for a model's context, in the words of those who say so.
+
+Each engine has its own wording, some have changed it with every release, and a code of its own is rare. The
+forms below are those of the engines' sources and of reports to their trackers; the tests hold each of them
+with where it is from. An answer that would be too long by itself (`max_tokens` above what a model ever
+writes) is not an overflow: a larger context does not help it.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Tokens that the call needed, its answer included where the upstream counts it in, and the limit it met.
+
+    None where the upstream does not say.
+    """
+
+    needed: int | None
+    limit: int | None
+
+
+_LABELS: Final = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
+)
+
+_FORMS: Final = re.compile(
+    r"context_length_exceeded|exceed_context_size_error"
+    r"|maximum context length is \d"  # OpenAI, vLLM, DeepSeek, OpenRouter
+    r"|exceeds (?:the )?model's maximum context length"  # SGLang
+    r"|longer than the (?:model's context|maximum model) length"  # SGLang, vLLM's engine
+    r"|model's context length is only \d"  # vLLM from 0.14
+    r"|(?:exceeds|larger than) the (?:available|max) context size|context size has been exceeded"  # llama.cpp
+    r"|prompt is too long|exceed context limit"  # Anthropic
+    r"|token count (?:\(\d+\) )?exceeds the maximum number of tokens allowed"  # Gemini
+    r"|`?inputs`? tokens \+ `?max_new_tokens`? must be <="  # TGI
+    r"|`?inputs`? must have less than \d+ tokens"  # TGI, TEI
+    r"|too large for model with \d+ maximum context"  # Mistral
+    r"|input length exceeds the context length|exceeded max context length"  # Ollama
+    r"|exceeds the context window of this model"  # OpenAI's newer models
+    r"|tokens exceed the configured limit"  # OpenAI's newer models
+    r"|maximum prompt length is \d"  # xAI
+    r"|exceeded model token limit"  # Moonshot
+    r"|input is too long for requested model"  # Bedrock
+    r"|reduce the length of the messages"  # Groq, which gives no numbers
+)
+
+_NUMBER: Final = r"(\d{1,12})"
+_LIMIT: Final = re.compile(
+    r"(?:context length (?:is |is only |of |\()|model length of |context size \(|maximum prompt length is "
+    r"|> |<= |less than |allowed \(?|model with |token limit: |configured limit of )" + _NUMBER
+)
+# In the order of trust; the numbers of one form are added up.
+_NEEDED: Final = tuple(
+    re.compile(form.replace("N", _NUMBER))
+    for form in (
+        r"too large: N\. .{1,80} has N input tokens",
+        r"passed N input tokens and requested N output",
+        r"context limit: N \+ N",
+        r"given: N `?inputs`? tokens and N",
+        r"given: N",
+        r"(?:requested(?: about| a total of)?|total of at least|resulted in|too long:|contains) N tokens",
+        r"(?:has|passed) N input tokens",
+        r"\((?:length )?N(?: tokens)?\) (?:exceeds|is l|plus)",
+        r"length of N is longer",
+        r"\(requested: N\)",
+    )
+)
+
+_LOOKED_AT: Final = 2000
+"""Characters of a message that are looked at: no form is longer, and no upstream may make the search one."""
+
+
+def overflow(message: str, *labels: str | None) -> Overflow | None:
+    """What an upstream's error says of a context that is too small; None where it speaks of something else.
+
+    `labels` are the error's own code and type, where it has them.
+    """
+    text = message[:_LOOKED_AT].lower()
+    if _LABELS.isdisjoint(labels) and _FORMS.search(text) is None:
+        return None
+    limit = _LIMIT.search(text)
+    needed = next((sum(map(int, found.groups())) for form in _NEEDED if (found := form.search(text))), None)
+    return Overflow(needed, int(limit[1]) if limit else None)

@@ -1,0 +1,1 @@
+"""Shared and lasting state behind small interfaces. asyncio, never aiohttp."""

@@ -1,0 +1,176 @@
+"""The gate of limits: what it asks for a call, how it words a refusal, and what it gives back."""
+
+import math
+
+import pytest
+
+from gateway import errors
+from gateway.call import CHAT, Call, Caller, Candidate, Credentials, Estimate, Price, Route, Terms, Tokens
+from gateway.errors import Refusal
+from gateway.metrics import Metrics
+from gateway.policy.account import Account, Ask, Denial
+from gateway.policy.calendar import Calendar
+from gateway.policy.limit import Limit
+
+NOW = 1000.0
+TODAY = "1970-01-01"
+PRICE = Price(1_000_000, 2_000_000, 0)  # a nano-dollar an input token, two an output token
+CAPPED = Estimate(10, 90, True)
+GUESSED = Estimate(10, 256, False)
+
+
+class Estimating:
+    """Counts how often an estimate was made."""
+
+    def __init__(self, estimate: Estimate = CAPPED) -> None:
+        self.estimate = estimate
+        self.made = 0
+
+    def __call__(self, call: Call) -> Estimate:
+        self.made += 1
+        call.estimate = self.estimate
+        return self.estimate
+
+
+def route(*prices: Price | None) -> Route:
+    candidates = tuple(Candidate("local", "m", b'"m"', price) for price in prices)
+    return Route("m-small", b'"m-small"', candidates)
+
+
+def called(account: Account | None, at: Route | None = None) -> Call:
+    """A call of this account's key that has come as far as the gate."""
+    call = Call(CHAT, "id", Credentials(None, None, None), NOW)
+    call.caller = Caller("team-a", None, account)
+    call.route = at if at is not None else route(PRICE)
+    return call
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def estimating() -> Estimating:
+    return Estimating()
+
+
+@pytest.fixture
+def limit(estimating: Estimating, metrics: Metrics) -> Limit:
+    # An hour and a half before the end of the first day of 1970.
+    return Limit(estimating, Calendar("UTC", 81_000.0, NOW), metrics)
+
+
+def refused(limit: Limit, call: Call) -> Refusal:
+    refusal = limit.admit(call, NOW)
+    assert refusal is not None
+    return refusal
+
+
+def test_who_has_no_limits_costs_no_estimate(limit: Limit, estimating: Estimating) -> None:
+    assert limit.admit(called(None), NOW) is None
+    stranger = called(None)
+    stranger.caller = None
+    assert limit.admit(stranger, NOW) is None
+    assert limit.admit(called(Account(Terms(rpm=1, concurrency=1))), NOW) is None
+    assert estimating.made == 0
+
+
+@pytest.mark.parametrize(
+    ("terms", "estimate", "ask"),
+    [
+        (Terms(rpm=1, concurrency=1), CAPPED, Ask()),
+        (Terms(tpm=1000), CAPPED, Ask(100, 0)),
+        (Terms(tpm=1000), GUESSED, Ask(10, 256)),
+        (Terms(tpm=100), GUESSED, Ask(10, 90)),
+        (Terms(tpm=5), GUESSED, Ask(10, 0)),
+        (Terms(usd_per_day=1000), CAPPED, Ask(100, 0, 190)),
+    ],
+)
+def test_what_is_asked_for(
+    limit: Limit, estimating: Estimating, terms: Terms, estimate: Estimate, ask: Ask
+) -> None:
+    estimating.estimate = estimate
+    assert limit.ask(called(None), terms) == ask
+
+
+def test_the_dearest_candidate_is_reserved_for(limit: Limit) -> None:
+    dearer = Price(3_000_000, 3_000_000, 0)
+    assert limit.ask(called(None, route(PRICE, dearer)), Terms(usd_per_day=1000)).cost == 300
+
+
+def test_an_estimate_is_made_once(limit: Limit, estimating: Estimating) -> None:
+    call = called(Account(Terms(tpm=1000)))
+    call.estimate = GUESSED
+    assert limit.admit(call, NOW) is None
+    assert estimating.made == 0
+
+
+def test_what_a_call_has_used_is_charged_when_it_is_over(limit: Limit) -> None:
+    account = Account(Terms(rpm=10, tpm=1000, concurrency=1, usd_per_day=1000))
+    call = called(account)
+    assert limit.admit(call, NOW) is None
+    assert (account.places, account.spent(TODAY), account.standing(NOW).tokens_left) == (1, 190, 900)
+    call.tokens, call.cost = Tokens(20, 30), 80
+    call.lease.settle(call, NOW)
+    standing = account.standing(NOW)
+    assert (account.places, account.spent(TODAY)) == (0, 80)
+    assert (standing.requests_left, standing.tokens_left) == (9, 950)
+
+
+def test_a_call_that_used_nothing_gets_all_but_the_request_back(limit: Limit) -> None:
+    account = Account(Terms(rpm=10, tpm=1000, concurrency=1, usd_per_day=1000))
+    call = called(account)
+    assert limit.admit(call, NOW) is None
+    call.outcome = "upstream_error"
+    call.lease.settle(call, NOW)
+    standing = account.standing(NOW)
+    assert (account.places, account.spent(TODAY)) == (0, 0)
+    assert (standing.requests_left, standing.tokens_left) == (9, 1000)
+
+
+@pytest.mark.parametrize(
+    ("denial", "kind", "words"),
+    [
+        (
+            Denial("rpm", 6.0),
+            errors.REQUESTS_LIMITED,
+            "3 requests a minute is reached. Try again in 6.000 s.",
+        ),
+        (Denial("tpm", 0.5), errors.TOKENS_LIMITED, "100 tokens a minute is reached. Try again in 0.500 s."),
+        (Denial("concurrency", 0.0001), errors.CONCURRENCY_LIMITED, "2 calls at a time is reached."),
+        (Denial("too_large", math.inf), errors.REQUEST_TOO_LARGE, "about 100 tokens, more than"),
+        (Denial("usd_per_day", math.inf), errors.INSUFFICIENT_QUOTA, "begins in 1 h 30 min."),
+    ],
+)
+def test_a_refusal_is_worded_and_counted(
+    limit: Limit, metrics: Metrics, denial: Denial, kind: errors.Kind, words: str
+) -> None:
+    terms = Terms(3, 100, 2, 1000)
+    refusal = limit.refused(called(Account(terms)), terms, denial, NOW)
+    assert refusal.kind is kind
+    assert words in refusal.message
+    assert refusal.retry_after == (None if kind.final else denial.wait)
+    counted = metrics.registry.get_sample_value(
+        "sluice_limit_rejections_total", {"key": "team-a", "limit": denial.limit}
+    )
+    assert counted == 1
+
+
+def test_a_refused_call_holds_nothing(limit: Limit) -> None:
+    account = Account(Terms(rpm=1, concurrency=1))
+    assert limit.admit(called(account), NOW) is None
+    second = called(account)
+    assert refused(limit, second).kind is errors.REQUESTS_LIMITED
+    second.lease.settle(second, NOW)
+    assert account.places == 1
+
+
+def test_a_budget_needs_a_price(limit: Limit) -> None:
+    account = Account(Terms(usd_per_day=1000))
+    refusal = refused(limit, called(account, route(None)))
+    assert refusal.kind is errors.MODEL_NOT_ALLOWED
+    assert "`models.m-small.candidates[0].price`" in refusal.message
+    assert refusal.param == "model"
+    assert account.places == 0
+    assert limit.admit(called(Account(Terms(rpm=1)), route(None)), NOW) is None

@@ -1,0 +1,126 @@
+"""When the trigger has gone the trouble must go too, and each defence must be part of the reason.
+
+The scene of N. Bronson et al., "Metastable Failures in Distributed Systems" (HotOS 2021), in small: 80 %
+load, then four times as many callers for 20 s, an engine that stands still, or one of two engines dead.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from overload_model import Defences, World
+
+SLOTS, LOAD = 16, 0.8
+BEGIN, END, OVER = 30.0, 50.0, 160.0
+SOON = END + 10.0
+LATE = END + 60.0
+LAST = OVER - 30.0
+"""Callers that ask after this may not have their answer yet when a run is over."""
+
+UNBOUNDED = float("inf")
+DEFAULT_BOUND_S = 1024 / SLOTS
+
+Trigger = Callable[[World], None]
+
+
+def spike(world: World) -> None:
+    """Four times as many callers."""
+    usual = world.rate
+
+    def arrive(rate: float) -> None:
+        world.rate = rate
+
+    world.at(BEGIN, lambda: arrive(4.0 * usual))
+    world.at(END, lambda: arrive(usual))
+
+
+def freeze(world: World) -> None:
+    """An engine that takes calls and goes on with none."""
+
+    def stand_still() -> None:
+        world.engines[0].frozen_until = world.now + END - BEGIN
+
+    world.at(BEGIN, stand_still)
+
+
+def after(trigger: Trigger, seed: int, defences: Defences) -> World:
+    """The world when it is over."""
+    world = World(seed, LOAD, 1, SLOTS, defences)
+    trigger(world)
+    world.run(OVER)
+    return world
+
+
+seeds = pytest.mark.parametrize("seed", [1, 2])
+triggers = pytest.mark.parametrize("trigger", [spike, freeze])
+
+
+@pytest.mark.parametrize("told", [True, False])
+@seeds
+@triggers
+def test_it_recovers_within_ten_seconds(trigger: Trigger, seed: int, told: bool):
+    world = after(trigger, seed, Defences(told=told))
+    assert min(world.goodput(BEGIN, END)) < 0.6
+    assert min(world.goodput(SOON, LAST)) >= 0.99
+    assert world.attempts <= 1.1 * world.asked.total()
+
+
+@seeds
+def test_without_the_bounded_queue_it_takes_longer(seed: int):
+    world = after(spike, seed, Defences(queue_s=UNBOUNDED))
+    assert min(world.goodput(SOON, LATE)) < 0.9
+    assert min(world.goodput(LATE, LAST)) >= 0.99
+
+
+@seeds
+@triggers
+def test_without_the_abort_on_disconnect_a_long_queue_never_recovers(trigger: Trigger, seed: int):
+    lasting = after(trigger, seed, Defences(queue_s=DEFAULT_BOUND_S, told=False, abort=False))
+    assert max(lasting.goodput(SOON, LAST)) < 0.1
+    passing = after(trigger, seed, Defences(queue_s=DEFAULT_BOUND_S, told=False))
+    assert min(passing.goodput(LATE, LAST)) >= 0.99
+
+
+@triggers
+def test_without_both_it_never_recovers(trigger: Trigger):
+    world = after(trigger, 1, Defences(queue_s=UNBOUNDED, told=False, abort=False))
+    assert max(world.goodput(SOON, LAST)) < 0.1
+
+
+# One of two engines dies, and the other can just do the work alone; later the dead one comes back.
+
+DEAD, FOUND_OUT, BACK = 30.0, 40.0, 90.0
+
+
+def after_a_death(seed: int, defences: Defences) -> World:
+    """The world when it is over."""
+    world = World(seed, LOAD / 2, 2, SLOTS // 2, defences)
+    victim = world.engines[0]
+
+    def revive() -> None:
+        victim.up = True
+
+    world.at(DEAD, lambda: world.kill(victim))
+    world.at(BACK, revive)
+    world.run(OVER)
+    return world
+
+
+@seeds
+def test_one_of_two_engines_may_die_and_come_back(seed: int):
+    world = after_a_death(seed, Defences())
+    assert min(world.goodput(DEAD, LAST)) >= 0.95
+    assert min(world.goodput(FOUND_OUT, LAST)) >= 0.99
+    assert world.attempts <= 1.1 * world.asked.total()
+
+
+@seeds
+def test_without_the_breaker_a_dead_engine_draws_the_calls(seed: int):
+    world = after_a_death(seed, Defences(breaker=False))
+    assert max(world.goodput(FOUND_OUT, BACK)) < 0.5
+    assert world.attempts <= 1.1 * world.asked.total()
+
+
+@seeds
+def test_without_the_budget_too_it_multiplies_them(seed: int):
+    world = after_a_death(seed, Defences(breaker=False, budget=False))
+    assert world.attempts > 1.2 * world.asked.total()
