@@ -93,7 +93,7 @@ class Forward:
         return upstream.failure(status, error, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
-        raw = await exchange.read(self._max_body, call.accepted_at + upstream.total_s)
+        raw = await exchange.read(self._max_body, upstream.deadline(call))
         encoded = "content-encoding" in exchange.headers
         body = upstream.plain(exchange, raw, self._max_body) if encoded else raw
         answer = openai.peek_whole(body) if body is not None else None
@@ -129,7 +129,7 @@ class Forward:
 
     async def _not_a_stream(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
         if exchange.headers.get("content-type", "").lower().startswith("application/json"):
-            body = await exchange.read(LONGEST_ERROR, call.accepted_at + upstream.total_s)
+            body = await exchange.read(LONGEST_ERROR, upstream.deadline(call))
             answer = openai.peek_answer(body)
             if answer is not None and openai.is_error(answer):
                 return upstream.failure(200, body, exchange.headers)

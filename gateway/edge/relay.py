@@ -121,7 +121,7 @@ class StreamRelay:
         elif self._heard and now - self._moved_at > upstream.idle_s:
             self._late(FIRST_BYTE, "went silent in the middle of a stream")
         elif not self.begun.done():
-            if now > call.accepted_at + upstream.total_s:
+            if now > upstream.deadline(call):
                 self._late(TOTAL, "did not begin its stream in time")
             elif not self._heard and now > call.sent_at + upstream.first_byte_s(stream=True):
                 self._late(FIRST_BYTE, "did not begin its stream in time")

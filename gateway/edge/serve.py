@@ -159,7 +159,10 @@ class Serve:
         call.body = body
         call.model = peek.model
         call.stream = peek.stream and call.endpoint != EMBEDDINGS
-        call.deadline = call.accepted_at + wire_headers.read_timeout(call.headers)
+        patience = wire_headers.read_timeout(call.headers)
+        # An SDK's read time-out begins anew with each heartbeat.
+        if not call.stream or self._heartbeat_s is None or patience <= self._heartbeat_s:
+            call.deadline = call.accepted_at + patience
         if call.caller is not None:
             call.priority = wire_headers.priority(call.headers, call.caller.priority)
         return None

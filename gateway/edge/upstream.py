@@ -69,6 +69,10 @@ class Upstream:
             return min(self._first_byte_s, self.total_s)
         return min(_FIRST_BYTE_S, self.total_s) if stream else self.total_s
 
+    def deadline(self, call: Call) -> float:
+        """When the call has to be answered, or its stream begun: the sooner of both sides' limits."""
+        return min(call.accepted_at + self.total_s, call.deadline)
+
     def asks_usage(self, call: Call) -> Sequence[Edit]:
         """The edits by which a stream's request asks for usage; none where the client does, or need not."""
         if not call.counted or not call.stream or not self._tells_usage or call.endpoint == EMBEDDINGS:
@@ -85,7 +89,7 @@ class Upstream:
             body = edited(call.body, (*asks, *named))
         else:
             body = splice.parts(call.body, call.spans, candidate.encoded)
-        deadline = call.accepted_at + self.total_s
+        deadline = self.deadline(call)
         late: Cause = TOTAL
         first_byte = call.sent_at + self.first_byte_s(stream=call.stream)
         if first_byte < deadline:
