@@ -14,7 +14,19 @@ from typing import Any, cast
 import uvloop
 
 from gateway.app import Gateway
-from gateway.config.model import Admin, Candidate, Config, Key, Log, Model, Server, Upstream
+from gateway.config.model import (
+    Admin,
+    Candidate,
+    Config,
+    Key,
+    Limits,
+    Log,
+    Model,
+    Price,
+    Redis,
+    Server,
+    Upstream,
+)
 from gateway.edge.lean_connection import LeanConnection
 from gateway.units import Secret
 
@@ -81,23 +93,38 @@ class FakeTransport(asyncio.Transport):
 
 
 class Path:
-    """A gateway over fake sockets. `start` inside a running loop, then `once` as often as wanted."""
+    """A gateway over fake sockets. `start` inside a running loop, then `once` as often as wanted.
 
-    def __init__(self, *, stream: bool) -> None:
+    With `refused` the limits refuse every call but the first, and the end of a refusal is waited for.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: bool,
+        limits: Limits | None = None,
+        price: Price | None = None,
+        redis: Redis | None = None,
+        refused: bool = False,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._price = price
+        self._redis = redis
         self._request = request(stream=stream)
         self._answer = streamed_answer() if stream else whole_answer()
-        self._last = b"0\r\n\r\n" if stream else _CHAT[-16:]
+        self._last = b"0\r\n\r\n" if stream else _CHAT[-2:] if refused else _CHAT[-16:]
         self._stream = stream
         self._over: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Build the gateway; its listening sockets are never used."""
-        candidate = Candidate(upstream="fake", model="fake-model")
+        candidate = Candidate(upstream="fake", model="fake-model", price=self._price)
         self._gateway = Gateway(
             Config(
                 server=Server(port=0),
                 admin=Admin(port=0),
-                keys=(Key(name="bench", key=Secret(KEY)),),
+                redis=self._redis,
+                keys=(Key(name="bench", key=Secret(KEY), limits=self._limits),),
                 upstreams={"fake": Upstream(name="fake", base_url="http://127.0.0.1:9/v1")},
                 models={"bench-model": Model(name="bench-model", candidates=(candidate,))},
                 log=Log(level="warning"),

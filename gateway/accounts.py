@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from gateway.assembly import terms
-from gateway.call import Call, Ledgered, Terms, Tokens
+from gateway.call import Call, Tokens
+from gateway.caller import Ledgered, Terms
 from gateway.clock import Clock, monotonic, unix
 from gateway.config import model as cfg
 from gateway.edge.sweep import Sweep
 from gateway.metrics import Metrics
 from gateway.policy.account import Account
 from gateway.policy.calendar import Calendar
+from gateway.policy.rate_limit import Meter
 from gateway.store.ledger import Ledger
-from gateway.store.redis_limits import SharedLimits
+from gateway.store.redis_limits import SharedAccount, SharedLimits
 from gateway.store.usage import UsageStore, UsageTrouble, report
 from gateway.store.usage_redis import RedisUsage
 from gateway.store.usage_sqlite import SqliteUsage
@@ -45,42 +47,76 @@ class UsageReport:
 
 
 class Accounts:
-    """`of` has the account of each key that is limited. A Watcher: keeps the calendar and a gauge right."""
+    """`of` has the account of each key that is limited. A Watcher: keeps the calendar and a gauge right.
+
+    An account is known by its key's name, through changes of its limits and of the key itself.
+    """
 
     def __init__(self, config: cfg.Config, metrics: Metrics, sweep: Sweep) -> None:
         self.calendar = Calendar(config.server.timezone, unix(), monotonic())
         self.of: dict[str, Ledgered] = {}
-        self._limited: dict[str, Terms] = {
-            key.name: found for key in config.keys if (found := terms(key.limits)) is not None
-        }
+        self._all: dict[str, Account | SharedAccount] = {}  # of keys that have been taken out too
         store = usage_store(config)
         self._ledger = Ledger(store) if store is not None else None
-        self._shared = _shared(config, metrics) if config.redis is not None and self._limited else None
-        self._redis_up = metrics.redis_up
+        self._metrics = metrics
+        self._shared: SharedLimits | None = None
+        self._connected = False
         self._sweep = sweep
 
     async def start(self) -> None:
-        """Open the ledger, and the accounts with what has been spent today.
+        """Open the ledger."""
+        if self._ledger is not None:
+            await self._ledger.start()
+        self._sweep.add(self)
+
+    async def spent(self, config: cfg.Config) -> dict[str, int]:
+        """Nano-dollars of today, of the keys that have a budget in this config and none now.
 
         UsageTrouble where that cannot be known.
         """
-        spent: dict[str, int] = {}
+        budgeted = {name for name, one in self.of.items() if one.terms.usd_per_day is not None}
+        new = {key.name for key in config.keys if key.limits.usd_per_day is not None} - budgeted
+        if self._ledger is None or not new:
+            return {}
+        spent = await self._ledger.spent(self.calendar.day(monotonic()))
+        return {name: spent.get(name, 0) for name in new}
+
+    def take(self, config: cfg.Config, spent: Mapping[str, int]) -> None:
+        """The keys and limits are these from now on; `spent` is what `spent` has told."""
+        limited = {key.name: found for key in config.keys if (found := terms(key.limits)) is not None}
+        if config.redis is not None and limited and self._shared is None:
+            self._shared = _shared(config, self._metrics)
         today = self.calendar.day(monotonic())
-        if self._ledger is not None:
-            await self._ledger.start()
-            if any(limits.usd_per_day is not None for limits in self._limited.values()):
-                spent = await self._ledger.spent(today)
-        for name, limits in self._limited.items():
-            if self._shared is not None:
-                account = self._shared.account(name, limits)
-                account.remember(today, spent.get(name, 0))
-                self.of[name] = account
-            else:
-                self.of[name] = Account(limits, today, spent.get(name, 0))
-        if self._shared is not None:
-            await self._shared.start()
+        for name, limits in limited.items():
+            account = self._all[name] = self._account(name, limits, today)
+            if name in spent:
+                _remember(account, today, spent[name])
+        self.of = {name: self._all[name] for name in limited}
         self.tick(monotonic())
-        self._sweep.add(self)
+
+    def _account(self, name: str, limits: Terms, today: str) -> Account | SharedAccount:
+        known = self._all.get(name)
+        if self._shared is not None:
+            if isinstance(known, SharedAccount) and known.terms == limits:
+                return known
+            # Its state is in Redis, under the name; calls under way settle it with the one they have.
+            account = self._shared.account(name, limits)
+            if known is not None:
+                account.remember(today, known.spent(today))
+            return account
+        if not isinstance(known, Account):
+            return Account(limits, today)
+        known.requests = _resumed(known.requests, limits.rpm)
+        known.tokens = _resumed(known.tokens, limits.tpm)
+        known.terms = limits
+        return known
+
+    async def connect(self) -> None:
+        """To Redis, if there is anything to share."""
+        if self._shared is not None and not self._connected:
+            self._connected = True
+            await self._shared.start()
+            self.tick(monotonic())
 
     @property
     def keeps(self) -> bool:
@@ -91,7 +127,7 @@ class Accounts:
         """Watcher: the wall clock may have been set."""
         self.calendar.anchor(unix(), now)
         if self._shared is not None:
-            self._redis_up.set(self._shared.link.up)
+            self._metrics.redis_up.set(self._shared.link.up)
 
     def book(self, call: Call, used: Tokens, now: float) -> None:
         """Enter a call that is over into the ledger."""
@@ -112,6 +148,24 @@ class Accounts:
             await self._shared.stop()
         if self._ledger is not None:
             await self._ledger.stop()
+
+
+def _resumed(meter: Meter | None, limit: float | None) -> Meter | None:
+    """The meter for a limit: of a new one the same part is used up as of the old one, as in Redis."""
+    if limit is None:
+        return None
+    resumed = Meter(limit)
+    if meter is not None:
+        resumed.tat, resumed.admitted = meter.tat, meter.admitted
+    return resumed
+
+
+def _remember(account: Account | SharedAccount, today: str, spent: int) -> None:
+    """Nano-dollars that the ledger knows of."""
+    if isinstance(account, SharedAccount):
+        account.remember(today, spent)
+    elif spent > account.spent(today):
+        account.day, account.gone = today, spent
 
 
 def _shared(config: cfg.Config, metrics: Metrics) -> SharedLimits:

@@ -11,45 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from gateway import assembly, log
-from gateway.accounts import Accounts
 from gateway.assembly import ALONE, Share
-from gateway.call import Stack
-from gateway.clock import monotonic, unix_now
+from gateway.clock import monotonic
 from gateway.config import model as cfg
 from gateway.config.show import effective
 from gateway.edge.admin import View, application
-from gateway.edge.body import BodyReader
-from gateway.edge.cors import Cors
-from gateway.edge.forward import Forward
-from gateway.edge.models import ModelList
-from gateway.edge.reachability import Reachability
 from gateway.edge.serve import Serve
 from gateway.edge.server import Connection, Listener, assert_c_parser
 from gateway.edge.streaming import DRAIN_NOTE
-from gateway.edge.sweep import Sweep, interval_for
 from gateway.edge.transport import Transport
-from gateway.layers.attempt import Attempt, Counts, Health, Rules
-from gateway.layers.estimates import Estimates
-from gateway.layers.queue import Queue
-from gateway.layers.spend import Spend
-from gateway.metrics import BREAKER, Metrics, Queues, counter, observer
-from gateway.policy.breaker import Breaker
-from gateway.policy.limit import Limit
-from gateway.policy.line import Line
-from gateway.policy.order import WaitingRoom
-from gateway.policy.pace import Pace
-from gateway.policy.retry import RetryBudget
-from gateway.policy.tokens import Estimator
-from gateway.stack import Deps, build
-from gateway.wire import exact_tokens
+from gateway.metrics import BREAKER, Metrics, Queues, Reloads
+from gateway.pipeline import Pipelines
+from gateway.retired import Retired
 
 BACKLOG = 1024
 UNSENT_BYTES = 128 * 1024
 
 
 class Gateway:
-    """A whole gateway on the running event loop: `start`, use `port` and `admin_port`, `stop`."""
+    """A whole gateway on the running event loop: `start`, use `port` and `admin_port`, `reload`, `stop`."""
 
     def __init__(
         self,
@@ -71,95 +51,43 @@ class Gateway:
         self.port = 0
         self.admin_port = 0
         self.metrics = Metrics()
+        self.reloads = Reloads()
+        self.metrics.registry.register(self.reloads)
 
     async def start(self) -> None:
         """Build everything and listen. OSError when a port is taken, UsageTrouble for a ledger of no use."""
         config = self._config
         self._new_request_id = _request_ids()
-        self._sweep = Sweep(interval_for(assembly.shortest(config)), monotonic)
-        self._upstreams = {
-            name: assembly.upstream(upstream, self._sweep) for name, upstream in config.upstreams.items()
-        }
-        self._reachability = Reachability(
-            {name: assembly.first_hop(upstream) for name, upstream in config.upstreams.items()}
-        )
-        self._accounts = Accounts(config, self.metrics, self._sweep)
+        self._pipelines = Pipelines(config, self._share, self.metrics, monotonic)
+        self._accounts = self._pipelines.accounts
         await self._accounts.start()
-        sent = {one.model for model in config.models.values() for one in model.candidates}
-        self._estimates = Estimates(Estimator(exact_tokens.load(sent)), self.metrics)
-        self._queue = self._build_queue()
-        self._attempt = self._build_attempt()
-        self.metrics.registry.register(Queues(self._queue.in_flight, self._queue.depth, self._breakers))
-        self._forward = Forward(
-            self._upstreams,
-            config.server.max_body,
-            self._sweep,
-            self._reachability,
-            self._queue.learn,
-            monotonic,
+        self._pipeline = self._pipelines.build(config, None, await self._pipelines.prepare(config))
+        await self._accounts.connect()
+        self.metrics.registry.register(
+            Queues(
+                lambda: self._pipeline.queue.in_flight(), lambda: self._pipeline.queue.depth(), self._breakers
+            )
         )
-        self._stack = self._build_stack(self._forward)
-        self._serve = Serve(
-            self._stack,
-            ModelList(config.models, unix_now()),
-            BodyReader(config.server.max_body, config.server.body_timeout),
-            Cors(config.server.cors_origins),
-            self._sweep,
-            config.server.heartbeat,
-            self._new_request_id,
-            monotonic,
-        )
+        self._serve = Serve(self._pipeline.generation, self._new_request_id, monotonic)
+        self._retired = Retired(self._serve.open_calls)
+        self._pipelines.sweep.add(self._retired)
         await self._listen()
 
-    def _build_attempt(self) -> Attempt:
-        retry, rng = self._config.retry, random.Random()
-        health = {
-            name: Health(
-                Breaker(upstream.breaker.failures, upstream.breaker.open, upstream.breaker.max_open, rng),
-                RetryBudget(retry.budget),
-                upstream.timeouts.total,
-            )
-            for name, upstream in self._config.upstreams.items()
-        }
-        counts = Counts(
-            *(counter(one) for one in (self.metrics.attempts, self.metrics.retries, self.metrics.fallbacks))
-        )
-        rules = Rules(retry.attempts, retry.base, retry.max)
-        return Attempt(health, rules, counts, monotonic, asyncio.sleep, rng)
+    async def reload(self, config: cfg.Config) -> None:
+        """New calls go by this config; those under way finish on what they started with.
+
+        It must not differ in what only a start can change (`reload.immovable`). UsageTrouble where a key's
+        new budget cannot be known; then nothing has changed.
+        """
+        spent = await self._pipelines.prepare(config)
+        before, self._pipeline = self._pipeline, self._pipelines.build(config, self._pipeline, spent)
+        self._serve.generation = self._pipeline.generation
+        self._retired.replaced(before, self._pipeline)
+        await self._accounts.connect()
 
     def _breakers(self) -> dict[str, int]:
         now = monotonic()
-        return {name: one.breaker.state(now) for name, one in self._attempt.health.items()}
-
-    def _build_queue(self) -> Queue:
-        share, config = self._share, self._config
-        lines = {}
-        for name, upstream in config.upstreams.items():
-            rpm, tpm = share.part(upstream.rate.rpm), share.part(upstream.rate.tpm)
-            pace = None if rpm is None and tpm is None else Pace(rpm, tpm)
-            lines[name] = Line(name, share.of(upstream.max_concurrency), pace, upstream.timeouts.total)
-        waited = {name: observer(self.metrics.queue_wait.labels(name)) for name in lines}
-        room = WaitingRoom(share.of(config.server.max_queue))
-        return Queue(room, lines, monotonic, waited, self._estimates.make)
-
-    def _build_stack(self, forward: Forward) -> Stack:
-        config, accounts = self._config, self._accounts
-        names = list(config.models)
-        callers = {
-            key.digest(): assembly.caller(key, names, accounts.of.get(key.name)) for key in config.keys
-        }
-        routes = assembly.routes(config)
-        limit = Limit(self._estimates.make, accounts.calendar, self.metrics)
-        spend = Spend(
-            accounts.calendar,
-            self._estimates.make,
-            self.metrics,
-            (accounts.book, self._estimates.book),
-            always=accounts.keeps,
-        )
-        return build(
-            Deps(self.metrics, log.access, callers, routes, limit, spend, self._attempt, self._queue, forward)
-        )
+        return {name: one.breaker.state(now) for name, one in self._pipeline.attempt.health.items()}
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
@@ -187,7 +115,7 @@ class Gateway:
 
     def upstream_transport(self, upstream: str) -> Transport:
         """The pool of connections to an upstream."""
-        return self._upstreams[upstream].transport
+        return self._pipeline.upstreams[upstream].transport
 
     # What the admin port asks (gateway.edge.admin.Inside).
 
@@ -199,7 +127,7 @@ class Gateway:
         """Why no new calls should be sent here, or None."""
         if self._serve.draining:
             return "draining"
-        return None if self._reachability.any() else "no upstream can be reached"
+        return None if self._pipeline.reachability.any() else "no upstream can be reached"
 
     def views(self) -> Mapping[str, View]:
         """`/admin/...`."""
@@ -211,27 +139,29 @@ class Gateway:
         }
 
     async def _show_config(self, query: Mapping[str, str]) -> object:
-        return effective(self._config)
+        return effective(self._pipeline.config)
 
     async def _show_stack(self, query: Mapping[str, str]) -> object:
-        return self._stack.entries
+        return self._pipeline.generation.stack.entries
 
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         states = {True: "up", False: "down", None: "unknown"}
-        in_flight, waiting = self._queue.in_flight(), self._queue.depth()
+        queue, reachability, breakers = self._pipeline.queue, self._pipeline.reachability, self._breakers()
+        in_flight, waiting = queue.in_flight(), queue.depth()
         return {
             name: {
-                "state": states[self._reachability.of(name)],
+                "state": states[reachability.of(name)],
                 "in_flight": in_flight[name],
                 "waiting": waiting[name],
-                "breaker": BREAKER[self._breakers()[name]],
+                "breaker": BREAKER[breakers[name]],
+                "batching": self._pipeline.batching.view(name),
             }
-            for name in self._upstreams
+            for name in self._pipeline.upstreams
         }
 
     async def stop(self) -> None:
         """Drain: not ready at once, then no new connections, then open calls get their time, then an end."""
-        drain = self._config.server.drain
+        drain = self._pipeline.config.server.drain
         self._serve.draining = True
         if drain.delay > 0:
             await asyncio.sleep(drain.delay)
@@ -252,9 +182,13 @@ class Gateway:
         await self._listener.shutdown(timeout=1)
         await self._admin_runner.cleanup()
         await self._accounts.stop()
-        await self._reachability.close()
-        await asyncio.gather(*(upstream.transport.close() for upstream in self._upstreams.values()))
-        self._sweep.close()
+        await self._pipeline.batching.close()
+        await self._pipeline.offers.close()
+        await self._pipeline.reachability.close()
+        await asyncio.gather(*(one.transport.close() for one in self._pipeline.upstreams.values()))
+        await self._retired.close()
+        for sweep in {self._pipelines.sweep, self._pipeline.generation.sweep}:
+            sweep.close()
 
 
 def _request_ids() -> Callable[[], str]:

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from gateway import __version__
-from gateway.call import Caller, Candidate, Ledgered, Price, Route, Terms
+from gateway.call import Candidate, Price, Route
+from gateway.caller import Caller, Ledgered, Terms
 from gateway.clock import monotonic
 from gateway.config import model as cfg
 from gateway.edge.aiohttp_transport import AiohttpTransport, proxy_for
@@ -39,16 +40,27 @@ class Share:
 ALONE: Final = Share(0, 1)
 
 
-def upstream(config: cfg.Upstream, sweep: Sweep) -> Upstream:
-    """An upstream with its pool of connections."""
-    key = config.api_key.reveal() if config.api_key is not None else None
-    extra = {name: value.reveal() for name, value in config.headers.items()}
-    fixed = fixed_headers(key, extra, f"sluice/{__version__}")
-    transport: Transport
+def transport(config: cfg.Upstream, sweep: Sweep) -> Transport:
+    """An upstream's pool of connections."""
+    fixed = fixed_headers(*_credentials(config), f"sluice/{__version__}")
     if config.transport == "lean":
-        transport = LeanTransport(config.name, config.base_url, fixed, sweep, monotonic)
-    else:
-        transport = AiohttpTransport(config.name, config.base_url, fixed)
+        return LeanTransport(config.name, config.base_url, fixed, sweep, monotonic)
+    return AiohttpTransport(config.name, config.base_url, fixed)
+
+
+def same_pool(one: cfg.Upstream, other: cfg.Upstream) -> bool:
+    """Whether connections made for the one may serve the other."""
+    return (one.base_url, one.transport, one.api_key, one.headers) == (
+        other.base_url,
+        other.transport,
+        other.api_key,
+        other.headers,
+    )
+
+
+def upstream(config: cfg.Upstream, transport: Transport) -> Upstream:
+    """An upstream with its pool of connections."""
+    key, extra = _credentials(config)
     return Upstream(
         config.name,
         transport,
@@ -59,6 +71,11 @@ def upstream(config: cfg.Upstream, sweep: Sweep) -> Upstream:
         idle_s=config.timeouts.idle,
         total_s=config.timeouts.total,
     )
+
+
+def _credentials(config: cfg.Upstream) -> tuple[str | None, dict[str, str]]:
+    key = config.api_key.reveal() if config.api_key is not None else None
+    return key, {name: value.reveal() for name, value in config.headers.items()}
 
 
 def first_hop(config: cfg.Upstream) -> str:

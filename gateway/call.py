@@ -3,71 +3,16 @@
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from gateway.caller import INTERACTIVE, Caller, Priority
 from gateway.errors import Refusal
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
-
-Priority = Literal["interactive", "batch"]
-INTERACTIVE: Final = "interactive"
-BATCH: Final = "batch"
-
-
-class Standing(NamedTuple):
-    """What a key has left now, and the seconds until it has its whole limit again."""
-
-    requests_left: int
-    requests_reset: float
-    tokens_left: int
-    tokens_reset: float
-
-
-class Terms(NamedTuple):
-    """Limits of one key; None is no limit. `usd_per_day` is in nano-dollars."""
-
-    rpm: float | None = None
-    tpm: float | None = None
-    concurrency: int | None = None
-    usd_per_day: int | None = None
-
-
-class Ledgered(Protocol):
-    """A key's account, as far as every answer shows it."""
-
-    @property
-    def terms(self) -> Terms:
-        """The key's limits."""
-
-    def standing(self, now: float) -> Standing:
-        """As of now."""
-
-    def spent(self, day: str) -> int:
-        """Nano-dollars that are spent or promised that day, as far as this process knows."""
-
-
-class Caller:
-    """Whose key a call was made with, which public models it may use (None: all), and its limits, if any."""
-
-    __slots__ = ("account", "models", "name", "priority")
-
-    def __init__(
-        self,
-        name: str,
-        models: frozenset[str] | None,
-        account: Ledgered | None = None,
-        priority: Priority = INTERACTIVE,
-    ) -> None:
-        self.name = name
-        self.models = models
-        self.account = account
-        self.priority = priority
-
-    def may_use(self, model: str) -> bool:
-        """Whether the key's patterns cover this public model."""
-        return self.models is None or model in self.models
+BATCH_CHAT: Final = "/v1/chat/completions/batch"
+"""vLLM's: many conversations in one call. Nobody but the gateway itself calls it."""
 
 
 class Price(NamedTuple):
@@ -147,6 +92,13 @@ class Estimate(NamedTuple):
     weight: Sequence[int] = ()
 
 
+class Sealed(Protocol):
+    """A call that several callers share, and whose body is made when it really goes."""
+
+    def seal(self, call: "Call") -> None:
+        """Its permit is there and `call.candidate` is set: make `call.body`. Nobody joins it after this."""
+
+
 class Call:
     """One request of a client on its way. Times are monotonic seconds; 0.0 means "not yet".
 
@@ -158,6 +110,8 @@ class Call:
         "accepted_at",
         "answered_at",
         "attempts",
+        "batch",
+        "batch_size",
         "body",
         "caller",
         "candidate",
@@ -211,6 +165,8 @@ class Call:
         self.candidate: Candidate | None = None  # the one that is tried, or will be first
         self.passing: Sequence[tuple[str, str]] = ()  # headers of the upstream's answer that reach the client
         self.attempts = 0
+        self.batch: Sealed | None = None  # of a call that others share
+        self.batch_size = 0  # callers that shared the upstream call
         self.estimate: Estimate | None = None  # made when somebody needs it
         self.generated = 0  # output tokens that have passed, estimated; for answers without usage
         self.tokens: Tokens | None = None

@@ -124,6 +124,13 @@ class Failure(Exception):
         self.should_retry = should_retry
         self.spent = spent
 
+    def again(self, message: str | None = None) -> "Failure":
+        """The same for one more who has to hear it, maybe in other words: raised twice, it would grow."""
+        twin = Failure.__new__(Failure)
+        twin.__dict__.update(self.__dict__)
+        twin.message = self.message if message is None else message
+        return twin
+
     def as_refusal(self) -> Refusal:
         """The answer to give while no byte has gone to the client."""
         if self.kind.final:  # no retry by the client can help, whatever the upstream says

@@ -26,6 +26,7 @@ _disable()
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300, 600)
 _SHORT: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 _TOKEN: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
+_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _RATIO: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4)
 
 
@@ -99,6 +100,26 @@ class Metrics:
             "Time that calls waited in the gateway for a slot of an upstream or for its rate.",
             ["upstream"],
             buckets=_SECONDS,
+            registry=to,
+        )
+        self.batch_size = Histogram(
+            "sluice_batch_size",
+            "Callers that shared an upstream call, of calls that could be shared.",
+            ["model", "endpoint"],
+            buckets=_SIZES,
+            registry=to,
+        )
+        self.batch_wait = Histogram(
+            "sluice_batch_wait_seconds",
+            "Time for which a call was held back to be merged, by what released it.",
+            ["model", "release"],
+            buckets=_SHORT,
+            registry=to,
+        )
+        self.batch_wasted = Counter(
+            "sluice_batch_wasted_tokens",
+            "Input tokens, estimated, of callers that left after their batch had gone.",
+            ["model"],
             registry=to,
         )
         self.redis_up = Gauge(
@@ -187,3 +208,24 @@ class Queues(Collector):
             for upstream, count in read().items():
                 family.add_metric([upstream], count)
             yield family
+
+
+class Reloads(Collector):
+    """Gauges: the `generation` of the config in force, and whether the last reload has `succeeded`."""
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.succeeded = True
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """prometheus-client: the samples."""
+        yield GaugeMetricFamily(
+            "sluice_config_generation",
+            "The config in force: 1 after the start, one more with each reload.",
+            self.generation,
+        )
+        yield GaugeMetricFamily(
+            "sluice_config_reload_success",
+            "1, or 0 while the last reload was refused and the config before it is in force.",
+            self.succeeded,
+        )

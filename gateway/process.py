@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import pickle
 import signal
 from collections.abc import Callable
 
@@ -11,6 +12,26 @@ from gateway.config.model import Config
 
 READY = b"ready\n"
 """What a worker writes to stdout once it listens."""
+TAKEN = "taken"
+"""What it answers there to an order when that config is in force, behind the order's number."""
+
+
+def order(number: int, config: Config) -> bytes:
+    """What a worker reads from stdin: a number, and the config to start with or to reload."""
+    pickled = pickle.dumps((number, config))
+    return len(pickled).to_bytes(8, "big") + pickled
+
+
+async def next_order(reader: asyncio.StreamReader) -> tuple[int, Config] | None:
+    """The next one; None when there will be no more."""
+    try:
+        size = int.from_bytes(await reader.readexactly(8), "big")
+        pickled = await reader.readexactly(size)
+    except asyncio.IncompleteReadError:
+        return None
+    # From our own parent, through a pipe that nobody else holds.
+    received: tuple[int, Config] = pickle.loads(pickled)
+    return received
 
 
 def listening(config: Config, port: int, admin_port: int) -> None:
@@ -48,15 +69,20 @@ def end_at_once() -> None:
 
 
 class Signals:
-    """SIGTERM and SIGINT: the first one asks to stop, a later one ends the process at once."""
+    """SIGTERM and SIGINT: the first one asks to stop, a later one ends the process at once.
+
+    SIGHUP sets `reload`.
+    """
 
     def __init__(self, at_second: Callable[[], None] = end_at_once) -> None:
         """`at_second` is what every signal after the first one does."""
         loop = asyncio.get_running_loop()
         self._at_second = at_second
         self.first: asyncio.Future[None] = loop.create_future()
+        self.reload = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._received)
+        loop.add_signal_handler(signal.SIGHUP, self.reload.set)
 
     def _received(self) -> None:
         if self.first.done():

@@ -1,18 +1,20 @@
 """`sluice serve`: read the config, then be one gateway process or the parent of several."""
 
+import asyncio
 import os
 import resource
+import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from gateway import log
 from gateway.app import Gateway
-from gateway.config.load import load
 from gateway.config.model import Config
-from gateway.config.unbuilt import unbuilt
 from gateway.process import Signals, cannot_count, cannot_listen, listening, settle_memory
+from gateway.reload import Reloader, Source, take, tell
 from gateway.store.usage import UsageTrouble
 from gateway.workers import supervise
 
@@ -24,24 +26,22 @@ def serve(path: Path, host: str | None, port: int | None, workers: int | None) -
     """Run until a signal; gives the exit status. The three options override the file."""
     given = {"host": host, "port": port, "workers": workers}
     overrides = {name: value for name, value in given.items() if value is not None}
-    loaded = load(path, os.environ, server=overrides)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+    source = Source(path, os.environ, overrides)
+    loaded = source.read()
     if loaded.config is None:
         for problem in loaded.problems:
             print(problem, file=sys.stderr)
         return 2
     config = loaded.config
     log.setup(config.log.level, config.log.format)
-    for warning in loaded.warnings:
-        log.logger.warning(warning)
-    missing = unbuilt(loaded)
-    if missing:
-        log.logger.warning("configured but not built yet: %s", "; ".join(missing))
+    tell(loaded)
     descriptors = raise_descriptor_limit()
     streams = max(0, descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_STREAM
     log.logger.info("descriptor limit", extra={"descriptors": descriptors, "streams_per_worker": streams})
     if config.server.workers > 1:
-        return supervise(config)
-    return uvloop.run(_serve_alone(config))
+        return supervise(config, source)
+    return uvloop.run(_serve_alone(config, source))
 
 
 def raise_descriptor_limit() -> int:
@@ -57,7 +57,7 @@ def raise_descriptor_limit() -> int:
     return soft
 
 
-async def _serve_alone(config: Config) -> int:
+async def _serve_alone(config: Config, source: Source) -> int:
     gateway = Gateway(config)
     signals = Signals()
     try:
@@ -68,7 +68,10 @@ async def _serve_alone(config: Config) -> int:
         return cannot_count(error)
     settle_memory()
     listening(config, gateway.port, gateway.admin_port)
+    reloader = Reloader(source, config, partial(take, gateway), gateway.reloads)
+    reloading = asyncio.create_task(reloader.run(signals.reload))
     await signals.first
+    reloading.cancel()
     log.logger.info("draining; a second signal ends at once")
     await gateway.stop()
     log.logger.info("stopped")

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.call import Call, Caller, Gate, Handler, Layer, Route, Stack
+from gateway.call import Call, Gate, Handler, Layer, Route, Stack
+from gateway.caller import Caller
 from gateway.layers.admission import admission
 from gateway.layers.attempt import Attempt
 from gateway.layers.attempts import attempts
@@ -30,6 +31,7 @@ class Deps:
     attempt: Attempt
     queue: Queue
     forward: Handler
+    batching: Layer = lambda inner: inner
 
 
 def build(d: Deps) -> Stack:
@@ -54,6 +56,8 @@ def build(d: Deps) -> Stack:
         shared_limits(d.limit),
         # Held after the limits, so settled before them: they give back what it finds was not used.
         admission((d.spend,)),
+        # Each call has its own limits and its own bill; from here on several may be one.
+        d.batching,
         # Outside the queue, so that a call which waits for its next attempt holds no slot meanwhile.
         attempts(d.attempt),
         # Last before the upstream: who waits here has every right to go, and holds no slot of it yet.
@@ -61,9 +65,8 @@ def build(d: Deps) -> Stack:
     )
     handle = compose(layers, terminal=d.forward)
     names = [type(gate).__name__ for gate in (*door, *gates)]
-    return Stack(
-        door, handle, (*names, "SharedLimits", "Spend", "Attempts", "Queue", type(d.forward).__name__)
-    )
+    names += ["SharedLimits", "Spend", "Batching", "Attempts", "Queue", type(d.forward).__name__]
+    return Stack(door, handle, tuple(names))
 
 
 def compose(layers: tuple[Layer, ...], terminal: Handler) -> Handler:

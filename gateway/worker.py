@@ -1,9 +1,8 @@
-"""One worker process, started by `gateway.workers`: config on stdin, ready line on stdout."""
+"""One worker process, started by `gateway.worker_process`: configs on stdin, answers on stdout."""
 
 import asyncio
 import contextlib
 import os
-import pickle
 import sys
 
 import uvloop
@@ -11,12 +10,20 @@ import uvloop
 from gateway import log
 from gateway.app import Gateway
 from gateway.assembly import Share
-from gateway.config.model import Config
-from gateway.process import READY, Signals, cannot_count, cannot_listen, settle_memory
+from gateway.process import READY, TAKEN, Signals, cannot_count, cannot_listen, next_order, settle_memory
+from gateway.reload import take
 from gateway.store.usage import UsageTrouble
 
 
-async def _run(config: Config, admin_socket: str, number: int) -> int:
+async def _run(admin_socket: str, number: int) -> int:
+    orders = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    first = await next_order(orders)
+    if first is None:  # the parent has ended meanwhile
+        return 1
+    config = first[1]
+    log.setup(config.log.level, config.log.format)
     try:
         gateway = Gateway(
             config, admin_socket=admin_socket, reuse_port=True, share=Share(number, config.server.workers)
@@ -25,9 +32,8 @@ async def _run(config: Config, admin_socket: str, number: int) -> int:
         log.logger.error("cannot start: %s", error)
         return 1
     # When a whole control group is signalled, the parent's SIGTERM is the second one here and must not cut
-    # off open calls: it is the parent that kills when it is in a hurry.
+    # off open calls: it is the parent that kills when it is in a hurry. Its SIGHUP is the parent's alone.
     signals = Signals(at_second=lambda: None)
-    orphaned = asyncio.create_task(_parent_gone())
     try:
         await gateway.start()
     except OSError as error:
@@ -35,8 +41,8 @@ async def _run(config: Config, admin_socket: str, number: int) -> int:
     except UsageTrouble as error:
         return cannot_count(error)
     settle_memory()
-    with contextlib.suppress(BrokenPipeError):  # the parent is gone: the drain comes at once
-        os.write(sys.stdout.fileno(), READY)
+    _say(READY)
+    orphaned = asyncio.create_task(_obey(gateway, orders))
     ends: set[asyncio.Future[None]] = {signals.first, orphaned}
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     orphaned.cancel()
@@ -44,24 +50,23 @@ async def _run(config: Config, admin_socket: str, number: int) -> int:
     return 0
 
 
-async def _parent_gone() -> None:
-    """The parent holds the other end of stdin for as long as it lives."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await reader.read()
+async def _obey(gateway: Gateway, orders: asyncio.StreamReader) -> None:
+    """Reload what the parent sends; it holds the other end of stdin for as long as it lives."""
+    while (received := await next_order(orders)) is not None:
+        number, config = received
+        refused = await take(gateway, config)
+        answer = TAKEN if refused is None else " ".join(refused.split())
+        _say(f"{number} {answer}\n".encode())
+
+
+def _say(line: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone: the drain comes at once
+        os.write(sys.stdout.fileno(), line)
 
 
 def main(admin_socket: str, number: str) -> int:
     """Take the config from the parent, serve, and give the exit status."""
-    size = int.from_bytes(sys.stdin.buffer.read(8), "big")
-    sent = sys.stdin.buffer.read(size)
-    if not sent or len(sent) < size:  # the parent has ended meanwhile
-        return 1
-    # From our own parent, through a pipe that nobody else holds.
-    config: Config = pickle.loads(sent)
-    log.setup(config.log.level, config.log.format)
-    return uvloop.run(_run(config, admin_socket, int(number)))
+    return uvloop.run(_run(admin_socket, int(number)))
 
 
 if __name__ == "__main__":

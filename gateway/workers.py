@@ -8,62 +8,56 @@ when a worker dies. What else the admin port shows is asked of the workers, over
 import asyncio
 import contextlib
 import os
-import pickle
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import uvloop
-from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, web
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from gateway import log
 from gateway.accounts import UsageReport, usage_store
 from gateway.clock import monotonic, unix
 from gateway.config.model import Config
 from gateway.config.show import effective
 from gateway.edge.admin import View, application
 from gateway.log import logger
-from gateway.metrics import BREAKER, Queues
+from gateway.metrics import BREAKER, Queues, Reloads
 from gateway.policy.calendar import Calendar
-from gateway.process import READY, Signals, cannot_listen, end_at_once, listening
+from gateway.process import Signals, cannot_listen, end_at_once, listening
+from gateway.reload import Reloader, Source
+from gateway.worker_process import WorkerProcess
 
 # prometheus-client leaves these two untyped.
 _Collector: Callable[..., object] = MultiProcessCollector
 _forget_gauges: Callable[[int, str], None] = mark_process_dead
 
 _RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
-_ASK_S = 1.0  # for a worker's answer to the admin port
 # A Unix socket's path has at most 107 bytes on Linux; what is left is for the folder that holds ours.
 _LONGEST_PARENT = 107 - len("/sluice-12345678/worker-9999.sock")
 
 
-def supervise(config: Config) -> int:
+def supervise(config: Config, source: Source) -> int:
     """Run `config.server.workers` workers until a signal; gives the exit status."""
-    return uvloop.run(_Parent(config).run())
-
-
-@dataclass(slots=True)
-class _Worker:
-    number: int
-    process: asyncio.subprocess.Process | None = None
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    return uvloop.run(_Parent(config, source).run())
 
 
 class _Parent:
     """Holds the port's number, the folder of counters and sockets, and one keeper task for each worker."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, source: Source) -> None:
         self._config = config
         self._folder = _make_folder()
-        self._workers = [_Worker(number) for number in range(config.server.workers)]
+        self._workers: list[WorkerProcess] = []
         self._stopping = False
+        self._reloads = Reloads()
+        self._reloader = Reloader(source, config, self._take, self._reloads)
         calendar = Calendar(config.server.timezone, unix(), monotonic())
         self._usage_store = usage_store(config)
         self._usage = UsageReport(self._usage_store, calendar, monotonic)
@@ -74,8 +68,9 @@ class _Parent:
         admin = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
         try:
             with self._claim_port() as claimed:
-                server = msgspec.structs.replace(self._config.server, port=claimed.getsockname()[1])
-                self._config = msgspec.structs.replace(self._config, server=server)
+                self._config = _on_port(self._config, claimed.getsockname()[1])
+                numbers = range(self._config.server.workers)
+                self._workers = [WorkerProcess(number, self._folder, self._config) for number in numbers]
                 await admin.setup()
                 await web.TCPSite(admin, self._config.admin.host, self._config.admin.port).start()
                 status = await self._run_workers(signals, admin.addresses[0][1])
@@ -100,7 +95,9 @@ class _Parent:
         if not failed:
             if not signals.first.done():
                 listening(self._config, self._config.server.port, admin_port)
+            reloading = asyncio.create_task(self._reloader.run(signals.reload))
             await signals.first
+            reloading.cancel()
             logger.info("draining; a second signal ends at once")
         started.cancel()
         self._stopping = True
@@ -132,13 +129,25 @@ class _Parent:
             raise
         return bound
 
-    async def _keep(self, worker: _Worker) -> None:
+    async def _take(self, config: Config) -> str | None:
+        """Put a config in force in all workers, or in none and say why."""
+        before, self._config = self._config, _on_port(config, self._config.server.port)
+        answers = await asyncio.gather(*(worker.take(self._config) for worker in self._workers))
+        refused = [f"worker {number}: {answer}" for number, answer in enumerate(answers) if answer]
+        if not refused:
+            log.setup(config.log.level, config.log.format)
+            return None
+        self._config = before
+        await asyncio.gather(*(worker.take(before) for worker in self._workers))
+        return "; ".join(refused)
+
+    async def _keep(self, worker: WorkerProcess) -> None:
         """Start a worker, and again whenever it has ended, until the gateway stops.
 
         Ends early, having said so, when the worker has never become ready.
         """
         while not self._stopping:
-            process = await self._spawn(worker)
+            process = await worker.start()
             status = await process.wait()
             _forget_gauges(process.pid, str(self._folder))  # its counters stay
             if not self._stopping:
@@ -150,47 +159,17 @@ class _Parent:
                 )
                 await asyncio.sleep(_RESTART_S)
 
-    async def _spawn(self, worker: _Worker) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # files in the user's current folder must not shadow what a worker imports
-            "-m",
-            "gateway.worker",
-            self._socket(worker),
-            str(worker.number),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._folder)},
-            start_new_session=True,  # a Ctrl-C on the terminal is the parent's to pass on
-        )
-        worker.process = process
-        if self._stopping:  # between the decision to start it and now
-            process.terminate()
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("both are pipes")
-        # Secrets go through the pipe, not through arguments or the environment. It stays open: a worker whose
-        # parent has died sees it close, and drains.
-        config = pickle.dumps(self._config)
-        process.stdin.write(len(config).to_bytes(8, "big") + config)
-        if await process.stdout.readline() == READY:
-            worker.ready.set()
-        return process
-
-    def _socket(self, worker: _Worker) -> str:
-        return str(self._folder / f"worker-{worker.number}.sock")
-
     def _signal(self, number: signal.Signals) -> None:
         for worker in self._workers:
-            if worker.process is not None and worker.process.returncode is None:
-                worker.process.send_signal(number)
+            worker.end(number)
 
     def _end_at_once(self) -> None:
         self._signal(signal.SIGKILL)
         for worker in self._workers:
             # Until it is gone it may still put files into the folder.
-            if worker.process is not None and worker.process.returncode is None:
+            if worker.pid is not None:
                 with contextlib.suppress(ChildProcessError):
-                    os.waitpid(worker.process.pid, 0)
+                    os.waitpid(worker.pid, 0)
         shutil.rmtree(self._folder, ignore_errors=True)
         end_at_once()
 
@@ -207,6 +186,7 @@ class _Parent:
                 lambda: {name: BREAKER.index(seen.breaker) for name, seen in upstreams.items()},
             )
         )
+        registry.register(self._reloads)
         _Collector(registry, path=str(self._folder))
         return registry
 
@@ -246,7 +226,9 @@ class _Parent:
         for answer in await self._ask_all("/admin/upstreams"):
             seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
             for name, upstream in seen.items():
-                known = merged[name]
+                known = merged.get(name)
+                if known is None:  # a worker is a reload ahead, or behind
+                    continue
                 known.in_flight += upstream.in_flight
                 known.waiting += upstream.waiting
                 known.breaker = max(known.breaker, upstream.breaker, key=BREAKER.index)
@@ -255,18 +237,12 @@ class _Parent:
         return merged
 
     async def _ask_all(self, path: str) -> list[tuple[int, bytes] | None]:
-        return await asyncio.gather(*(self._ask(worker, path) for worker in self._workers))
+        return await asyncio.gather(*(worker.ask(path) for worker in self._workers))
 
-    async def _ask(self, worker: _Worker, path: str) -> tuple[int, bytes] | None:
-        timeout = ClientTimeout(total=_ASK_S)
-        try:
-            async with (
-                ClientSession(connector=UnixConnector(self._socket(worker)), timeout=timeout) as session,
-                session.get(f"http://worker{path}") as answer,
-            ):
-                return answer.status, await answer.read()
-        except (ClientError, OSError, TimeoutError):
-            return None
+
+def _on_port(config: Config, port: int) -> Config:
+    server = msgspec.structs.replace(config.server, port=port)
+    return msgspec.structs.replace(config, server=server)
 
 
 def _make_folder() -> Path:

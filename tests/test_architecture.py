@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = ["call", "errors", "clock", "units", "log", "metrics"]
-ROOTS = ["app", "accounts", "assembly", "process", "run", "workers", "worker", "cli", "check", "__main__"]
+WORDS = ["call", "caller", "errors", "clock", "units", "log", "metrics"]
+ROOTS = ["app", "accounts", "merging", "assembly", "pipeline", "retired", "reload", "process", "run"]
+ROOTS += ["workers", "worker", "worker_process", "cli", "check", "__main__"]
 # What the code of each part may know of the gateway. `gateway` itself holds the version only.
 FLOORS = {
     **{word: ["", *WORDS] for word in WORDS},
@@ -27,6 +28,8 @@ FLOORS = {
 KNOWS_CONFIG_TOO = {"gateway.edge.connect"}
 MAY_CATCH_ALL = {
     "gateway.edge.serve": "a request ends here",
+    "gateway.reload": "a reload ends here; the gateway serves on",
+    "gateway.layers.batch": "a batch ends here; the next one must not suffer",
     "gateway.edge.sweep": "a watcher ends here; the clock goes on for the others",
 }
 SOCKETS = {"aiohttp", "socket", "ssl", "uvloop", "httptools", "aiohappyeyeballs"}

@@ -6,7 +6,18 @@ from random import Random
 
 import pytest
 
-from gateway.call import CHAT, Call, Caller, Candidate, Credentials, Estimate, Handler, Layer, Reply, Route
+from gateway.call import (
+    CHAT,
+    Call,
+    Candidate,
+    Credentials,
+    Estimate,
+    Handler,
+    Layer,
+    Reply,
+    Route,
+)
+from gateway.caller import Caller
 from gateway.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Refusal
 from gateway.layers.admission import admit
 from gateway.layers.attempt import Attempt, Counts, Health, Rules

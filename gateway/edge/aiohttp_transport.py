@@ -71,7 +71,7 @@ class AiohttpTransport:
                     headers=[*headers, ("content-length", str(length))],
                     allow_redirects=False,
                     proxy=self._proxy,
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
+                    timeout=aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s),
                 )
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failure(error, late) from error

@@ -46,6 +46,8 @@ class Forward:
         if route is None or candidate is None:
             raise AssertionError("the gates above set both")
         upstream = self._upstreams[candidate.upstream]
+        if call.batch is not None:
+            call.batch.seal(call)
         call.attempts += 1
         call.sent_at = self._clock()
         asks = upstream.asks_usage(call)
@@ -108,7 +110,7 @@ class Forward:
             call.generated = 0 if call.endpoint == EMBEDDINGS else len(body) // 4
         elif call.candidate is not None and call.candidate.price is not None:
             call.cost = cost(call.tokens, call.candidate.price)
-        if isinstance(answer.model, str) and answer.model != route.name:
+        if call.batch is None and isinstance(answer.model, str) and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
         return Reply(200, body)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gateway.call import Caller
+from gateway.caller import Caller
 from gateway.errors import MODEL_NOT_FOUND, Refusal
 
 

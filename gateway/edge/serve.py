@@ -8,16 +8,13 @@ from typing import Any, cast
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from gateway.call import EMBEDDINGS, Call, Credentials, Stack
+from gateway.call import EMBEDDINGS, Call, Credentials
 from gateway.clock import Clock
 from gateway.edge import routes
 from gateway.edge.answer import JSON, Answer, lines
-from gateway.edge.body import BodyReader
-from gateway.edge.cors import Cors
-from gateway.edge.models import ModelList
+from gateway.edge.generation import Generation
 from gateway.edge.server import Connection
 from gateway.edge.streaming import DRAIN_NOTE, DRAINED, StreamedCall
-from gateway.edge.sweep import Sweep
 from gateway.errors import BODY_TIMEOUT, BODY_TOO_LARGE, INTERNAL_ERROR, INVALID_VALUE, Failure, Refusal
 from gateway.layers.admission import admit
 from gateway.log import logger
@@ -34,44 +31,34 @@ STUCK_READER_S = 60.0
 class Serve:
     """aiohttp's request handler. Everything it needs is handed in; what it keeps is the set of open calls."""
 
-    def __init__(
-        self,
-        stack: Stack,
-        models: ModelList,
-        body: BodyReader,
-        cors: Cors,
-        sweep: Sweep,
-        heartbeat_s: float | None,
-        new_request_id: Callable[[], str],
-        clock: Clock,
-    ) -> None:
-        self._stack = stack
-        self._observe = stack.door[0]
-        self._models = models
-        self._body = body
-        self._cors = cors
-        self._sweep = sweep
-        self._heartbeat_s = heartbeat_s
+    def __init__(self, first: Generation, new_request_id: Callable[[], str], clock: Clock) -> None:
         self._new_request_id = new_request_id
         self._clock = clock
-        self.open_calls: set[asyncio.Task[Any]] = set()
+        self.generation = first  # what new calls go by; may be exchanged at any time
+        self.open_calls: dict[asyncio.Task[Any], Generation] = {}
         self.draining = False  # connections are closed after their answer
         self.closed = False  # no new call is taken any more
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; aiohttp writes nothing itself."""
-        if request.method == "OPTIONS" and (preflight := self._cors.preflight(request.headers)) is not None:
+        generation = self.generation
+        if (
+            request.method == "OPTIONS"
+            and (preflight := generation.cors.preflight(request.headers)) is not None
+        ):
             return preflight
         found = routes.match(request.method, request.raw_path)
         call = self._new_call(request, found)
         if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
-            return Answer(200, JSON + self._headers(request, call), b'{"status":"ok"}', close=self.draining)
+            return Answer(
+                200, JSON + self._headers(generation, request, call), b'{"status":"ok"}', close=self.draining
+            )
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
         connection = cast(Connection, request.protocol)
         connection.serving, connection.body_read, connection.behind = True, False, 0
-        self.open_calls.add(task)
+        self.open_calls[task] = generation
         try:
-            answer = await self._guarded(request, call, found, task)
+            answer = await self._guarded(generation, request, call, found, task)
             await answer.prepare(request)
             if connection.full:
                 await self._flushed(connection)
@@ -80,16 +67,21 @@ class Serve:
             call.outcome, call.status = "client_gone", call.status or 499
             raise
         finally:
-            self.open_calls.discard(task)
+            del self.open_calls[task]
             connection.serving = False
             self._settle(call)
 
     async def _guarded(
-        self, request: web.BaseRequest, call: Call, found: routes.Match | Refusal, task: "asyncio.Task[Any]"
+        self,
+        generation: Generation,
+        request: web.BaseRequest,
+        call: Call,
+        found: routes.Match | Refusal,
+        task: "asyncio.Task[Any]",
     ) -> web.StreamResponse:
         """Whatever goes wrong inside becomes an answer here."""
         try:
-            answer = await self._answer(request, call, found)
+            answer = await self._answer(generation, request, call, found)
         except Failure as failure:
             answer = failure.as_refusal()
         except asyncio.CancelledError as cancelled:
@@ -105,41 +97,42 @@ class Serve:
             # What is left of such a body is not worth waiting for.
             unread = "expect" in request.headers and not request.content.is_eof()
             close = self.draining or unread or answer.kind in (BODY_TIMEOUT, BODY_TOO_LARGE)
-            answer = Answer.refusal(answer, self._headers(request, call), close=close)
+            answer = Answer.refusal(answer, self._headers(generation, request, call), close=close)
         return answer
 
     async def _answer(
-        self, request: web.BaseRequest, call: Call, found: routes.Match | Refusal
+        self, generation: Generation, request: web.BaseRequest, call: Call, found: routes.Match | Refusal
     ) -> web.StreamResponse | Refusal:
-        door = self._stack.door
+        door = generation.stack.door
+        observe = door[0]
         if isinstance(found, Refusal):
-            self._observe.admit(call, call.accepted_at)
+            observe.admit(call, call.accepted_at)
             return found
         if self.closed:
-            self._observe.admit(call, call.accepted_at)
+            observe.admit(call, call.accepted_at)
             return DRAINED
         refusal = admit(door, call, call.accepted_at)
         if refusal is not None:
             return refusal
         if found.endpoint == routes.MODELS:
-            return self._list_models(request, call, found.model)
-        body = await self._body.read(request)
+            return self._list_models(generation, request, call, found.model)
+        body = await generation.body.read(request)
         if isinstance(body, Refusal):
             return body
         cast(Connection, request.protocol).body_read = True
-        refusal = self._fill(call, body)
+        refusal = self._fill(generation, call, body)
         if refusal is not None:
             return refusal
         if call.stream:
-            own = partial(self._headers, request)
-            return await StreamedCall(request, call, self._heartbeat_s, own, self._clock).run(
-                self._stack.handle, self._sweep
+            own = partial(self._headers, generation, request)
+            return await StreamedCall(request, call, generation.heartbeat_s, own, self._clock).run(
+                generation.stack.handle, generation.sweep
             )
-        reply = await self._stack.handle(call)
+        reply = await generation.stack.handle(call)
         if isinstance(reply, Refusal):
             return reply
         call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
-        headers = JSON + self._headers(request, call)
+        headers = JSON + self._headers(generation, request, call)
         return Answer(reply.status, headers, reply.body, close=self.draining)
 
     def _settle(self, call: Call) -> None:
@@ -148,7 +141,7 @@ class Serve:
         except Exception:  # noqa: BLE001 - the answer has been given; aiohttp would write another one behind it
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
 
-    def _fill(self, call: Call, body: bytes) -> Refusal | None:
+    def _fill(self, generation: Generation, call: Call, body: bytes) -> Refusal | None:
         call.ready_at = self._clock()
         peek = openai.peek_request(body)
         if isinstance(peek, Refusal):
@@ -159,22 +152,28 @@ class Serve:
         call.body = body
         call.model = peek.model
         call.stream = peek.stream and call.endpoint != EMBEDDINGS
-        patience = wire_headers.read_timeout(call.headers)
+        patience, heartbeat_s = wire_headers.read_timeout(call.headers), generation.heartbeat_s
         # An SDK's read time-out begins anew with each heartbeat.
-        if not call.stream or self._heartbeat_s is None or patience <= self._heartbeat_s:
+        if not call.stream or heartbeat_s is None or patience <= heartbeat_s:
             call.deadline = call.accepted_at + patience
         if call.caller is not None:
             call.priority = wire_headers.priority(call.headers, call.caller.priority)
         return None
 
-    def _list_models(self, request: web.BaseRequest, call: Call, name: str | None) -> Answer | Refusal:
+    def _list_models(
+        self, generation: Generation, request: web.BaseRequest, call: Call, name: str | None
+    ) -> Answer | Refusal:
         if call.caller is None:
             raise AssertionError("the door sets the caller")
-        body = self._models.listing(call.caller) if name is None else self._models.one(call.caller, name)
+        body = (
+            generation.models.listing(call.caller)
+            if name is None
+            else generation.models.one(call.caller, name)
+        )
         if isinstance(body, Refusal):
             return body
         call.status, call.outcome = 200, "ok"
-        return Answer(200, JSON + self._headers(request, call), body, close=self.draining)
+        return Answer(200, JSON + self._headers(generation, request, call), body, close=self.draining)
 
     def _new_call(self, request: web.BaseRequest, found: routes.Match | Refusal) -> Call:
         headers = request.headers
@@ -189,9 +188,9 @@ class Serve:
         call.headers = headers
         return call
 
-    def _headers(self, request: web.BaseRequest, call: Call) -> str:
+    def _headers(self, generation: Generation, request: web.BaseRequest, call: Call) -> str:
         """The gateway's own headers on any answer."""
-        own = f"x-request-id: {call.request_id}\r\n{self._cors.headers(request.headers)}"
+        own = f"x-request-id: {call.request_id}\r\n{generation.cors.headers(request.headers)}"
         served = call.candidate
         if served is not None and call.attempts:
             own += f"x-sluice-upstream: {served.upstream}\r\nx-sluice-model: {served.model}\r\n"
@@ -201,6 +200,8 @@ class Serve:
             own += (
                 f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\nx-sluice-overhead-ms: {overhead_ms:.3f}\r\n"
             )
+        if call.batch_size:
+            own += f"x-sluice-batch-size: {call.batch_size}\r\n"
         if call.cost is not None:
             own += f"x-sluice-cost-usd: {usd(call.cost)}\r\n"
         if call.caller is not None and call.caller.account is not None:

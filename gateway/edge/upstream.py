@@ -97,6 +97,13 @@ class Upstream:
         path = call.endpoint.removeprefix("/v1")
         return self.transport.send(path, self._headers(call), body, self._connect_s, deadline, late)
 
+    async def probe(self, endpoint: str, body: bytes, deadline: float) -> int:
+        """The status with which it answers this body, nothing more. Raises Failure."""
+        path = endpoint.removeprefix("/v1")
+        exchange = await self.transport.send(path, [], (body,), self._connect_s, deadline, TOTAL)
+        exchange.abort()
+        return exchange.status
+
     async def send_unasked(self, call: Call, candidate: Candidate, error: bytes) -> Exchange | None:
         """Once more without asking for usage, which this error may be about; None if it is not.
 

@@ -2,16 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.call import Call, Candidate, Handler, Reply
 from gateway.clock import Clock
 from gateway.errors import RESET, Failure, Refusal
-from gateway.policy.breaker import Breaker
+from gateway.policy.breaker import CLOSED, Breaker
 from gateway.policy.poison import Poison
 from gateway.policy.retry import RetryBudget
 from gateway.policy.verdict import judge
 
+_BUSY: Final = ("rate_limited", "overloaded", "account")
+_BUSY_S: Final = 1.0
+_LONGEST_BUSY_S: Final = 60.0
 _ENDED = {"ok": "success", "client_gone": "ignore", "shed": "ignore"}
 
 
@@ -58,6 +61,7 @@ class Attempt:
         self.sleep = sleep
         self.rng = rng
         self.poison = Poison()
+        self.busy: dict[Candidate, float] = {}  # better not called before, if another one can be
 
     async def __call__(
         self, inner: Handler, call: Call, candidate: Candidate, ticket: int
@@ -78,15 +82,20 @@ class Attempt:
             health.breaker.record("success", self.clock(), ticket)
             self.counts.attempt(candidate.upstream, "success")
         else:
-            # It has begun, which is enough for the breaker; how it ends is known with the call.
-            health.breaker.record("success", self.clock(), ticket)
-            call.lease.hold(_Streaming(self, candidate, ticket))
+            now = self.clock()
+            probing = health.breaker.state(now) != CLOSED
+            if probing:  # it has begun, and need not end before others may go
+                health.breaker.record("success", now, ticket)
+            call.lease.hold(_Streaming(self, candidate, ticket, told=probing))
         return reply
 
     def _failed(self, call: Call, candidate: Candidate, ticket: int, failure: Failure) -> None:
         judgement, now = judge(failure), self.clock()
         self.health[candidate.upstream].breaker.record(judgement.breaker, now, ticket)
         self.counts.attempt(candidate.upstream, judgement.verdict)
+        if judgement.reason in _BUSY:
+            pause_s = _BUSY_S if failure.retry_after is None else failure.retry_after
+            self.busy[candidate] = now + min(pause_s, _LONGEST_BUSY_S)
         if failure.cause == RESET:
             self.poison.died(call.body, candidate.upstream, now)
 
@@ -100,9 +109,11 @@ class Attempt:
 class _Streaming:
     """Holder: judges a stream when it has ended."""
 
-    __slots__ = ("_attempt", "_candidate", "_ticket")
+    __slots__ = ("_attempt", "_candidate", "_ticket", "_told")
 
-    def __init__(self, attempt: Attempt, candidate: Candidate, ticket: int) -> None:
+    def __init__(self, attempt: Attempt, candidate: Candidate, ticket: int, *, told: bool) -> None:
+        """`told`: the breaker has heard of its good beginning."""
+        self._told = told
         self._attempt = attempt
         self._candidate = candidate
         self._ticket = ticket
@@ -111,5 +122,8 @@ class _Streaming:
         upstream = self._candidate.upstream
         verdict = _ENDED.get(call.outcome, "retryable")
         self._attempt.counts.attempt(upstream, verdict)
+        breaker = self._attempt.health[upstream].breaker
         if verdict == "retryable":
-            self._attempt.health[upstream].breaker.record("failure", now, self._ticket)
+            breaker.record("failure", now, self._ticket)
+        elif not self._told:
+            breaker.record("success" if verdict == "success" else "none", now, self._ticket)

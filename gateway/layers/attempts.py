@@ -28,8 +28,8 @@ def attempts(attempt: Attempt) -> Layer:
                 # Even where its breaker is open: else its probes, which may fail, could never be paid for.
                 health.budget.earn(now)
             ticket = health.breaker.admits(now)
-            if not ticket:
-                return await Trial(attempt, inner, call).blocked()
+            if not ticket or (attempt.busy and attempt.busy.get(candidate, 0.0) > now):
+                return await Trial(attempt, inner, call).blocked(ticket)
             try:
                 reply = await attempt(inner, call, candidate, ticket)
             except Failure as failure:

@@ -30,6 +30,8 @@ class Estimates:
         estimate = call.estimate
         if estimate is None or call.tokens is None or call.candidate is None or call.caller is None:
             return
+        if call.batch_size > 1:  # its tokens are a share by our own estimate
+            return
         self._estimator.learn(estimate, call.candidate.model, call.caller.name, used)
         if call.route is not None and used.input > 0 and estimate.input > 0:
             self._ratio(call.route.name).observe(used.input / estimate.input)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 
-from gateway.call import Call, Handler, Reply
+from gateway.call import Call, Estimate, Handler, Reply
 from gateway.clock import Clock
 from gateway.errors import Refusal
 from gateway.policy.line import Line
@@ -24,12 +24,12 @@ class Place(Waiter):
     turn: asyncio.Future[Refusal | None]
 
     def __init__(self, queue: "Queue", line: Line, call: Call, now: float) -> None:
-        caller, estimate = call.caller, call.estimate
+        caller = call.caller
         Waiter.__init__(
             self,
             "" if caller is None else caller.name,
             call.priority,
-            1 if estimate is None else max(1, estimate.input + estimate.output),
+            _expected(call.estimate, line),
             min(call.deadline, call.accepted_at + line.total_s),
             now,
         )
@@ -199,6 +199,16 @@ def _ring(place: Place, refusal: Refusal | None) -> None:
 
 async def _tell(refusal: Refusal) -> Refusal:
     return refusal
+
+
+def _expected(estimate: Estimate | None, line: Line) -> int:
+    """Tokens that the call is expected to cost; of a guess no more than the pace ever lets through."""
+    if estimate is None:
+        return 1
+    output = estimate.output
+    if line.pace is not None and not estimate.capped:
+        output = int(min(output, max(0.0, line.pace.largest - estimate.input)))
+    return max(1, estimate.input + output)
 
 
 def _used(call: Call) -> int | None:

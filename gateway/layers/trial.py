@@ -45,13 +45,25 @@ class Trial:
         self._plan = Plan(call.route, own_attempts(attempt.rules.attempts, sent))
         self._retries = 0
         self._ticket = 0  # of the candidate that was chosen last
+        self._tried: set[Candidate] = set()
         self._last: Failure | Refusal | None = None
 
-    async def blocked(self) -> Reply | Refusal:
-        """The first candidate's breaker is open: go where one is not, or be the one that tries it."""
-        now = self._attempt.clock()
-        chosen = self._plan.next(now, self._admits) or self._last_resort(now)
-        return chosen if isinstance(chosen, Refusal) else await self._go_on(chosen)
+    async def blocked(self, ticket: int) -> Reply | Refusal:
+        """The first candidate's breaker is open, or (with a ticket) it has too much to do.
+
+        Go where neither is so; else to the busy one, or be the one that tries whether it is back. Another
+        model is no answer to a busy moment.
+        """
+        now, first = self._attempt.clock(), self._candidate()
+        chosen = self._plan.next(
+            now, lambda one: one is not first and self._admits(one), fallbacks=not ticket
+        )
+        if chosen is None and ticket:
+            self._ticket, chosen = ticket, Next(first, self._route, now)
+        elif ticket:
+            self._attempt.health[first.upstream].breaker.record("none", now, ticket)
+        found = chosen or self._last_resort(now)
+        return found if isinstance(found, Refusal) else await self._go_on(found)
 
     async def refused(self, refusal: Refusal) -> Reply | Refusal:
         """The queue had no place for it. Another upstream's may."""
@@ -67,6 +79,7 @@ class Trial:
         self._last = failure
         attempt, candidate = self._attempt, self._candidate()
         now, judgement = attempt.clock(), judge(failure)
+        self._tried.add(candidate)
         if judgement.again == "never":
             raise failure
         poisoned = attempt.poison.refused(self._call.body, now)
@@ -94,7 +107,9 @@ class Trial:
             self._give_back(candidate)
             await attempt.sleep(pause_s)
             if not self._admits(candidate):
-                return self._given_up()
+                self._plan.skip(candidate)
+                other = self._plan.next(attempt.clock(), self._admits)
+                return self._given_up() if other is None else await self._go_on(other)
         if chosen.route is not self._route:
             attempt.counts.fallback(self._route.name, chosen.route.name)
         call.candidate = candidate
@@ -134,8 +149,10 @@ class Trial:
         return min(self._call.deadline, self._call.accepted_at + total_s)
 
     def _admits(self, candidate: Candidate) -> bool:
-        breaker = self._attempt.health[candidate.upstream].breaker
-        self._ticket = breaker.admits(self._attempt.clock())
+        breaker, now = self._attempt.health[candidate.upstream].breaker, self._attempt.clock()
+        if candidate not in self._tried and self._attempt.busy.get(candidate, 0.0) > now:
+            return False
+        self._ticket = breaker.admits(now)
         return self._ticket > 0
 
     def _give_back(self, candidate: Candidate) -> None:

@@ -8,7 +8,7 @@ arithmetic in Redis (`gateway/store/account.lua`).
 import math
 from typing import NamedTuple
 
-from gateway.call import Standing, Terms
+from gateway.caller import Standing, Terms
 from gateway.policy.rate_limit import Meter, whole
 
 
@@ -16,12 +16,18 @@ class Ask(NamedTuple):
     """What a call may use. `firm` tokens are asked for: the input, and a cap that the client sent.
 
     `guess` is the output expected beyond them: no more of it is reserved than the limit has left, so that a
-    small limit never refuses for a guess. `cost` is in nano-dollars.
+    small limit never refuses for a guess. `cost` is what the firm tokens cost in nano-dollars, `guess_cost`
+    what the guess does, of which likewise no more is reserved than the budget has left.
     """
 
     firm: int = 0
     guess: int = 0
     cost: int = 0
+    guess_cost: int = 0
+
+    def promised(self, left: int) -> int:
+        """Nano-dollars to reserve where a budget has so many left."""
+        return self.cost + max(0, min(self.guess_cost, left - self.cost))
 
 
 class Denial(NamedTuple):
@@ -72,14 +78,16 @@ class Account:
         denial = self._denied(ask, now)
         if denial is not None:
             return denial
+        budget = self.terms.usd_per_day
+        cost = ask.cost if budget is None else ask.promised(budget - self.gone)
         self.places += 1
-        self.gone += ask.cost
+        self.gone += cost
         if self.requests is not None:
             self.requests.take(1, now)
         if self.tokens is None:
-            return Reservation(id, 0, 0.0, ask.cost, self.day, now)
+            return Reservation(id, 0, 0.0, cost, self.day, now)
         reserved = ask.firm + min(ask.guess, int(max(0.0, self.tokens.left(now) - ask.firm)))
-        return Reservation(id, reserved, self.tokens.take(reserved, now), ask.cost, self.day, now)
+        return Reservation(id, reserved, self.tokens.take(reserved, now), cost, self.day, now)
 
     def _denied(self, ask: Ask, now: float) -> Denial | None:
         terms = self.terms

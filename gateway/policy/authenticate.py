@@ -9,7 +9,8 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from gateway.call import Call, Caller, Credentials
+from gateway.call import Call, Credentials
+from gateway.caller import Caller
 from gateway.errors import INVALID_API_KEY, Refusal
 
 LONGEST_KEY = 512

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from gateway.call import BATCH, INTERACTIVE, Priority
+from gateway.caller import BATCH, INTERACTIVE, Priority
 from gateway.policy.line import Line
 from gateway.policy.waiter import Waiter
 

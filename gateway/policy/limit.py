@@ -5,7 +5,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Protocol
 
-from gateway.call import Call, Estimate, Route, Terms
+from gateway.call import Call, Estimate, Route
+from gateway.caller import Terms
 from gateway.errors import (
     CONCURRENCY_LIMITED,
     INSUFFICIENT_QUOTA,
@@ -58,17 +59,20 @@ class Limit:
         return self._calendar.day(now)
 
     def unpriced(self, call: Call, terms: Terms) -> Refusal | None:
-        """A budget can only be kept where prices are known."""
-        route = call.route
-        if terms.usd_per_day is None or route is None or route.candidates[0].price is not None:
+        """A budget can only be kept where the price of whatever may serve the call is known."""
+        if terms.usd_per_day is None or call.route is None:
             return None
-        place = f"models.{route.name}.candidates[0].price"
-        return Refusal(
-            MODEL_NOT_ALLOWED,
-            f"This key has a budget in dollars, and what `{route.name}` costs is not known to the gateway. "
-            f"Its operator has to set `{place}`.",
-            "model",
-        )
+        for route in (call.route, *call.route.fallbacks):
+            for number, candidate in enumerate(route.candidates):
+                if candidate.price is None:
+                    place = f"models.{route.name}.candidates[{number}].price"
+                    return Refusal(
+                        MODEL_NOT_ALLOWED,
+                        f"This key has a budget in dollars, and what `{call.route.name}` costs is not known "
+                        f"to the gateway. Its operator has to set `{place}`.",
+                        "model",
+                    )
+        return None
 
     def ask(self, call: Call, terms: Terms) -> Ask:
         """What the call may use, as far as these limits count it."""
@@ -82,16 +86,7 @@ class Limit:
             guess = min(guess, max(0, int(terms.tpm) - firm))
         if terms.usd_per_day is None or call.route is None:
             return Ask(firm, guess)
-        return Ask(firm, guess, self._cost(call, call.route, terms.usd_per_day, estimate))
-
-    def _cost(self, call: Call, route: Route, budget: int, estimate: Estimate) -> int:
-        """What to reserve: of a guess no more than is left, so that it never refuses a call."""
-        candidates = (*route.candidates, *(one for other in route.fallbacks for one in other.candidates))
-        whole = most(estimate, candidates)
-        if estimate.capped or call.caller is None or call.caller.account is None:
-            return whole
-        left = budget - call.caller.account.spent(self.day(call.ready_at))
-        return max(most(estimate._replace(output=0), candidates), min(whole, left))
+        return Ask(firm, guess, *_cost(call.route, estimate))
 
     def refused(self, call: Call, terms: Terms, denial: Denial, now: float) -> Refusal:
         """Count and word a denial."""
@@ -119,6 +114,14 @@ class Limit:
             f"Try again in {max(wait, 0.001):.3f} s.",
             retry_after=wait,
         )
+
+
+def _cost(route: Route, estimate: Estimate) -> tuple[int, int]:
+    """Nano-dollars at the dearest that may serve the call: of the firm tokens, and of the guess."""
+    candidates = (*route.candidates, *(one for other in route.fallbacks for one in other.candidates))
+    whole = most(estimate, candidates)
+    firm = whole if estimate.capped else most(estimate._replace(output=0), candidates)
+    return firm, whole - firm
 
 
 class Settles(Protocol):

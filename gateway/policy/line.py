@@ -9,9 +9,10 @@ other waiting key no more than the tokens by which that key's counter is behind 
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
-from gateway.call import BATCH
+from gateway.caller import BATCH
 from gateway.policy.pace import Pace
 from gateway.policy.tally import Tally
 from gateway.policy.waiter import GOING, Waiter
@@ -74,6 +75,8 @@ class Line:
 
     __slots__ = (
         "_hold",
+        "_last",
+        "active",
         "free",
         "held_until",
         "keys",
@@ -93,6 +96,8 @@ class Line:
         self.total_s = total_s
         self.tally = Tally()
         self.keys: dict[str, Lanes] = {}  # those that wait
+        self.active: dict[str, int] = {}  # calls that wait or have a permit, by key
+        self._last: tuple[str, ...] = ()  # the key that was active last
         self.waiting = 0
         self.held_until = 0.0  # the pace holds the first waiter until then; 0.0: it holds nobody
         self._hold: float | None = None
@@ -101,6 +106,26 @@ class Line:
     def in_flight(self) -> int:
         """Permits given out."""
         return self.permits - self.free
+
+    def come(self, key: str) -> None:
+        """A call of this key begins to wait, or goes at once."""
+        calls = self.active.get(key, 0)
+        if not calls and (self.active or self._last != (key,)):
+            self.tally.enter(key, self.rivals())
+        self.active[key] = calls + 1
+
+    def left(self, key: str) -> None:
+        """It does neither any more."""
+        calls = self.active[key] - 1
+        if calls:
+            self.active[key] = calls
+            return
+        del self.active[key]
+        self._last = (key,)
+
+    def rivals(self) -> Iterable[str]:
+        """The keys beside which another one begins: who is active or, if nobody is, who was last."""
+        return self.active or self._last
 
     def go(self, waiter: Waiter, now: float) -> None:
         """Give it a permit and charge what it is expected to cost."""
@@ -114,7 +139,6 @@ class Line:
         """To the end of its lane."""
         lanes = self.keys.get(waiter.key)
         if lanes is None:
-            self.tally.enter(waiter.key, self.keys)
             lanes = self.keys[waiter.key] = Lanes()
         lane = lanes.lane(waiter)
         lane.waiters[waiter] = None
@@ -158,7 +182,9 @@ class Line:
         weight = self.tally.weight(now)
         batch = waiter.priority == BATCH
         mine = own.interactive.tokens + (own.batch.tokens if batch else 0)
-        level = self.tally.entering(waiter.key, self.keys) + weight * mine  # its key's counter at its turn
+        active = waiter.key in self.active
+        start = self.tally.of(waiter.key) if active else self.tally.entering(waiter.key, self.rivals())
+        level = start + weight * mine  # its key's counter at its turn
         for key, lanes in self.keys.items():
             behind = (level - self.tally.of(key)) / weight if lanes is not own else float("inf")
             for lane in (lanes.interactive, lanes.batch):

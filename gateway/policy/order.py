@@ -45,6 +45,7 @@ class WaitingRoom:
             and now < waiter.deadline
             and (line.pace is None or line.pace.wait(waiter.tokens, now) <= 0.0)
         ):
+            line.come(waiter.key)
             line.go(waiter, now)
             return None
         return self._wait(line, waiter, now)
@@ -71,6 +72,7 @@ class WaitingRoom:
         if waiter.state != WAITING:
             return []
         self._remove(line, waiter)
+        line.left(waiter.key)
         return self.next(line, now) if line.free > 0 else []
 
     def next(self, line: Line, now: float) -> list[Waiter]:
@@ -131,8 +133,10 @@ class WaitingRoom:
             return self.too_late(line, waiter, now)
         if victim is not None:
             self._remove(victim[1], victim[0])
+            victim[1].left(victim[0].key)
         self._arrivals += 1
         waiter.state, waiter.number = WAITING, self._arrivals
+        line.come(waiter.key)
         line.add(waiter)
         self._crowd.add(waiter, line)
         return Waits(victim)
@@ -145,6 +149,7 @@ class WaitingRoom:
     def _back(self, line: Line, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
         waiter.state = OVER
         line.free += 1
-        if used is not None:
-            line.tally.charge(waiter.key, used - waiter.tokens, waiter.since)
+        line.left(waiter.key)
+        expected = waiter.tokens
+        line.tally.settle(waiter.key, expected, expected if used is None else used, waiter.since)
         return self.next(line, now) if line.waiting else []

@@ -33,7 +33,7 @@ class Plan:
         """This candidate has failed; None: it is not to be tried again."""
         self._attempts -= 1
         self._again_at.pop(candidate, None)
-        if again_at is None:
+        if again_at is None or candidate not in self._route.candidates:  # a fallback has one call
             self._out.add(candidate)
         else:
             self._again_at[candidate] = again_at
@@ -47,16 +47,16 @@ class Plan:
         """It had no place for this call, and has not been called."""
         self._out.add(candidate)
 
-    def next(self, now: float, admits: Callable[[Candidate], bool]) -> Next | None:
+    def next(self, now: float, admits: Callable[[Candidate], bool], *, fallbacks: bool = True) -> Next | None:
         """Where to go now or, with nowhere else to go, later. `admits` is asked of the one that is given."""
         if self._attempts > 0:
             for candidate in self._route.candidates:
                 if candidate not in self._again_at and self._open(candidate) and admits(candidate):
                     return Next(candidate, self._route, now)
             for candidate, at in sorted(self._again_at.items(), key=lambda one: one[1]):
-                if admits(candidate):
+                if self._open(candidate) and admits(candidate):
                     return Next(candidate, self._route, max(at, now))
-        while self._fallbacks:
+        while fallbacks and self._fallbacks:
             route = self._fallbacks.pop(0)
             for candidate in route.candidates:
                 if self._open(candidate) and admits(candidate):

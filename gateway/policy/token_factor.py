@@ -52,8 +52,9 @@ class TokenFactors:
         error = min(max(math.log(actual / expected), -_STEP), _STEP)
         self._seen += 1
         rate = max(_SLOWEST, 0.5 / self._seen)
-        shares = [part / expected for part in parts]
-        move = rate * error / sum(share * share for share in shares)
-        for at, (share, first) in enumerate(zip(shares, FITTED, strict=True)):
-            weight = self.weights[at] * math.exp(move * share)
-            self.weights[at] = min(max(weight, first * NARROWEST), first * WIDEST)
+        # A class's share is its part of the estimate, and moves by rate * error * share / sum(share ** 2).
+        move = rate * error * expected / sum(map(mul, parts, parts))
+        for at, part in enumerate(parts):
+            if part:  # most texts have few classes
+                weight, first = self.weights[at] * math.exp(move * part), FITTED[at]
+                self.weights[at] = min(max(weight, first * NARROWEST), first * WIDEST)

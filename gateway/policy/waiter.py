@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.call import Priority
+from gateway.caller import Priority
 
 # Where a waiter stands.
 OUTSIDE: Final = 0

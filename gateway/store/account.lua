@@ -10,7 +10,7 @@
 
 local EPOCH = 1767225600 -- seconds since then keep nanoseconds in a double
 local SLACK = 1e-6
-local KEEP = 300 -- a meter that has been empty for so long is forgotten; a burst is drained in 60 seconds
+local KEEP = 86400 -- a meter that has been empty for so long is forgotten: no call under way has its mark from before
 local TWO_DAYS = 172800
 local LATE = 600 -- so long after its lease a reservation has no place any more, but may still be settled
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.call import Standing, Terms
+from gateway.caller import Standing, Terms
 from gateway.policy.account import Account, Ask, Denial, Reservation
 from gateway.policy.rate_limit import Meter
 from gateway.store.sight import Sight

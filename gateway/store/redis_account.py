@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Final, Literal, NamedTuple
 
-from gateway.call import Standing, Terms
+from gateway.caller import Standing, Terms
 from gateway.clock import Clock
 from gateway.policy.account import Account, Ask, Denial, Reservation
 from gateway.store.alone import Alone
@@ -90,6 +90,24 @@ class SharedAccount:
             self._alone_until = now + _SUSPECT_S  # this one call tries, the others do not
         else:
             self.rejoin(now)
+        promised = self._promised(ask, day)
+        found = await self._asked(promised, day)
+        # The refusal tells what others have spent. Of the guess less is left then, and it must refuse nobody.
+        while isinstance(found, Denial) and found.limit == "usd_per_day" and self._link.up:
+            promised, refused = self._promised(ask, day), promised
+            if promised.cost >= refused.cost:
+                break
+            found = await self._asked(promised, day)
+        return self._without(ask, day, self._shared.clock()) if isinstance(found, Trouble) else found
+
+    def _promised(self, ask: Ask, day: str) -> Ask:
+        """The same with the guess's cost as far as the budget has it left, as last seen."""
+        budget = self.terms.usd_per_day
+        cost = ask.cost if budget is None else ask.promised(budget - self._sight.spent(day))
+        return ask._replace(cost=cost, guess_cost=0)
+
+    async def _asked(self, ask: Ask, day: str) -> _Outcome:
+        """One round trip."""
         id = self._new_id()
         waiter: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         place_wait = max(1e-3, self._held_s / (self.terms.concurrency or 1))
@@ -97,13 +115,12 @@ class SharedAccount:
         then = partial(self._reserved, waiter, id, ask, day)
         self._link.ask(self._command(_RESERVE, day, (*asked, self._sight.memory(day)), then, waiter))
         try:
-            found = await waiter
+            return await waiter
         except asyncio.CancelledError:
             # The reply may have come in the same turn of the loop as the cancellation.
             if waiter.done() and not waiter.cancelled() and isinstance(taken := waiter.result(), Reservation):
                 self.settle(taken, 0, 0, self._shared.clock())
             raise
-        return self._without(ask, day, self._shared.clock()) if isinstance(found, Trouble) else found
 
     def settle(self, reservation: Reservation, tokens: int, cost: int, now: float) -> None:
         """As Account does, once for each reservation. Sent when Redis takes it."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from gateway.call import Terms
+from gateway.caller import Terms
 from gateway.clock import Clock, monotonic
 from gateway.store.presence import ANNOUNCE, Presence
 from gateway.store.redis_account import SCRIPTS, OnFailure, Shared, SharedAccount, Unavailable

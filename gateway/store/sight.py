@@ -3,7 +3,7 @@
 import struct
 from typing import Final, NamedTuple
 
-from gateway.call import Standing, Terms
+from gateway.caller import Standing, Terms
 from gateway.policy.rate_limit import whole
 
 _NUMBERS: Final = struct.Struct("<7d")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.call import BATCH, Priority
+from gateway.caller import BATCH, Priority
 
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
 """Request headers that travel to an upstream as they came (`x-request-id` travels checked)."""

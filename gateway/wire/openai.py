@@ -14,6 +14,7 @@ from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
 NULL: Final = msgspec.Raw(b"null")
 """The `error` or `usage` of an answer that has none."""
 
+_MOST_TOKENS: Final = 10**9
 _NO_ERROR: Final = (b"null", b'""', b"{}", b"false")
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
@@ -190,11 +191,16 @@ def tokens(block: msgspec.Raw) -> Tokens | None:
         return None
     prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
     return Tokens(
-        usage.prompt_tokens or 0,
-        usage.completion_tokens or 0,
-        (prompt.cached_tokens if prompt else None) or 0,
-        (output.reasoning_tokens if output else None) or 0,
+        _count(usage.prompt_tokens),
+        _count(usage.completion_tokens),
+        _count(prompt.cached_tokens if prompt else None),
+        _count(output.reasoning_tokens if output else None),
     )
+
+
+def _count(told: int | None) -> int:
+    """What an upstream says may be nonsense, but must neither be credited nor ruin an account."""
+    return min(max(told or 0, 0), _MOST_TOKENS)
 
 
 def render_error(message: str, kind: str, param: str | None, code: str | None) -> bytes:

@@ -2,7 +2,7 @@
 
 import math
 
-from gateway.call import Standing, Terms
+from gateway.caller import Standing, Terms
 
 
 def render(terms: Terms, standing: Standing) -> str:

@@ -8,20 +8,8 @@ from typing import Any, cast
 import pytest
 from doubles.virtual_time import run
 
-from gateway.call import (
-    BATCH,
-    CHAT,
-    INTERACTIVE,
-    Call,
-    Caller,
-    Candidate,
-    Credentials,
-    Estimate,
-    Priority,
-    Reply,
-    Stream,
-    Tokens,
-)
+from gateway.call import CHAT, Call, Candidate, Credentials, Estimate, Reply, Stream, Tokens
+from gateway.caller import BATCH, INTERACTIVE, Caller, Priority
 from gateway.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Kind, Refusal
 from gateway.layers.queue import Queue
 from gateway.policy.line import Line
@@ -315,8 +303,21 @@ async def test_a_call_that_went_in_time_is_not_ended_by_its_deadline():
 @virtual
 async def test_a_call_larger_than_the_rate_is_refused_at_once():
     scene = Scene(pace=Pace(None, 600))
-    assert kind_of(await scene.served(scene.call(tokens=800))) is REQUEST_TOO_LARGE
+    for input_tokens, output, capped in [(601, 0, False), (300, 301, True)]:
+        call = scene.call()
+        call.estimate = Estimate(input_tokens, output, capped)
+        assert kind_of(await scene.served(call)) is REQUEST_TOO_LARGE
     assert scene.empty()
+
+
+@virtual
+async def test_a_guess_makes_no_call_larger_than_the_rate():
+    scene = Scene(pace=Pace(None, 600), hold=1.0)
+    for call in (scene.call(), scene.call()):
+        call.estimate = Estimate(300, 5000, False)
+        assert isinstance(await scene.served(call), Reply)
+    assert [at for _, at in scene.sent] == [0.0, 60.5]  # it took the whole minute
+    assert not any([*scene.queue.depth().values(), *scene.queue.in_flight().values()])
 
 
 # Leaving.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
-from gateway.call import INTERACTIVE
+from gateway.caller import INTERACTIVE
 from gateway.errors import Refusal
 from gateway.policy.breaker import Breaker, Outcome
 from gateway.policy.line import Line

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gateway.call import Terms
+from gateway.caller import Terms
 from gateway.policy.account import Account, Ask, Denial, Reservation
 
 DAY = "2026-11-29"
@@ -50,6 +50,20 @@ def test_a_guess_never_refuses_and_takes_only_what_is_left() -> None:
     assert reserve(account, Ask(firm=60, guess=256)).tokens == 100
     account = Account(Terms(tpm=1000))
     assert reserve(account, Ask(firm=60, guess=256)).tokens == 316
+
+
+def test_what_a_guess_costs_never_refuses_and_takes_only_what_is_left() -> None:
+    account = Account(Terms(usd_per_day=100))
+    assert reserve(account, Ask(cost=10, guess_cost=50)).cost == 60
+    assert reserve(account, Ask(cost=10, guess_cost=50)).cost == 40
+    assert denied(account, Ask(cost=1, guess_cost=50)).limit == "usd_per_day"
+
+
+def test_a_call_that_does_not_fit_without_its_guess_is_refused() -> None:
+    account = Account(Terms(usd_per_day=100))
+    reserve(account, Ask(cost=60))
+    assert denied(account, Ask(cost=41, guess_cost=1)).limit == "usd_per_day"
+    assert account.gone == 60
 
 
 def test_five_calls_with_a_cap_on_a_small_limit() -> None:

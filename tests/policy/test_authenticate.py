@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from gateway.call import CHAT, Call, Caller, Credentials
+from gateway.call import CHAT, Call, Credentials
+from gateway.caller import Caller
 from gateway.errors import INVALID_API_KEY, Refusal
 from gateway.policy.authenticate import LONGEST_KEY, Authenticate
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from gateway import errors
-from gateway.call import CHAT, Call, Caller, Candidate, Credentials, Estimate, Price, Route, Terms, Tokens
+from gateway.call import CHAT, Call, Candidate, Credentials, Estimate, Price, Route, Tokens
+from gateway.caller import Caller, Terms
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.policy.account import Account, Ask, Denial
@@ -85,6 +86,7 @@ def test_who_has_no_limits_costs_no_estimate(limit: Limit, estimating: Estimatin
         (Terms(tpm=100), GUESSED, Ask(10, 90)),
         (Terms(tpm=5), GUESSED, Ask(10, 0)),
         (Terms(usd_per_day=1000), CAPPED, Ask(100, 0, 190)),
+        (Terms(usd_per_day=1000), GUESSED, Ask(10, 256, 10, 512)),
     ],
 )
 def test_what_is_asked_for(
@@ -174,3 +176,12 @@ def test_a_budget_needs_a_price(limit: Limit) -> None:
     assert refusal.param == "model"
     assert account.places == 0
     assert limit.admit(called(Account(Terms(rpm=1)), route(None)), NOW) is None
+
+
+def test_a_budget_needs_the_price_of_all_that_may_serve_the_call(limit: Limit) -> None:
+    account = Account(Terms(usd_per_day=1000))
+    assert "candidates[1].price" in refused(limit, called(account, route(PRICE, None))).message
+    falls_back = route(PRICE)
+    falls_back.fallbacks = (Route("m-other", b'"m-other"', route(None).candidates),)
+    assert "`models.m-other.candidates[0].price`" in refused(limit, called(account, falls_back)).message
+    assert account.places == 0

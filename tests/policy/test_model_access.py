@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.call import CHAT, Call, Caller, Candidate, Credentials, Route
+from gateway.call import CHAT, Call, Candidate, Credentials, Route
+from gateway.caller import Caller
 from gateway.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND
 from gateway.policy.model_access import ModelAccess
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from gateway.call import BATCH, INTERACTIVE, Priority
+from gateway.caller import BATCH, INTERACTIVE, Priority
 from gateway.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Refusal
 from gateway.policy.line import AGING_S, Line
 from gateway.policy.order import WaitingRoom, Waits
@@ -110,10 +110,16 @@ def test_the_real_tokens_replace_the_estimate():
     assert scene.room.release(scene.line, going_too, 10, 6.0) == [b]
 
 
+def had(tally: Tally, key: str, tokens: float, at: float) -> None:
+    """A call that took just so many."""
+    tally.charge(key, tokens, at)
+    tally.settle(key, tokens, tokens, at)
+
+
 def test_an_estimate_taken_back_earns_nothing():
     tally = Tally()
     tally.charge("a", 1000, 0.0)
-    tally.charge("a", -990, 0.0)  # as at the release, minutes later, with the moment of the charge
+    tally.settle("a", 1000, 10, 0.0)  # as at the release, minutes later, with the moment of the charge
     assert tally.of("a") == pytest.approx(10 * tally.weight(0.0))
 
 
@@ -130,16 +136,29 @@ def test_counters_decay_by_half_in_a_half_life_whatever_the_time():
 
 def test_idle_time_earns_a_bounded_credit():
     scene = Scene()
-    going = scene.goes("a", tokens=1000)
+    scene.room.release(scene.line, scene.goes("a", tokens=1000), None, 0.0)
+    level = scene.line.tally.of("a")
+    going = scene.goes("a", tokens=500)  # what it takes is not known yet
     scene.waits("a", tokens=1000)
     scene.waits("b")
-    assert scene.line.tally.of("b") == CREDIT_KEPT * scene.line.tally.of("a") > 0
+    assert scene.line.tally.of("b") == pytest.approx(CREDIT_KEPT * level)
+    assert level > 0
+    scene.room.release(scene.line, going, None, 0.0)
+
+
+def test_who_comes_after_a_key_that_never_waited_has_no_more_credit_than_that():
+    scene = Scene()
+    scene.room.release(scene.line, scene.goes("a", tokens=1000), None, 0.0)
+    level = scene.line.tally.of("a")
+    going = scene.goes("b")
+    scene.waits("b")
+    assert scene.line.tally.of("b") == pytest.approx(CREDIT_KEPT * level + 10)
     scene.room.release(scene.line, going, None, 0.0)
 
 
 def test_keys_that_come_back_one_after_the_other_have_the_same_credit():
     tally = Tally()
-    tally.charge("a", 1000, 0.0)
+    had(tally, "a", 1000, 0.0)
     tally.enter("a", [])
     tally.enter("b", ["a"])
     tally.enter("c", ["a", "b"])
@@ -148,11 +167,11 @@ def test_keys_that_come_back_one_after_the_other_have_the_same_credit():
 
 def test_a_credit_decays_as_the_counters_do():
     tally = Tally()
-    tally.charge("a", 1000, 0.0)
+    had(tally, "a", 1000, 0.0)
     tally.enter("a", [])
     tally.enter("b", ["a"])
     later = 100 * HALF_LIFE_S
-    tally.charge("b", 8, later)
+    had(tally, "b", 8, later)
     assert tally.entering("c", ["b"]) == pytest.approx(CREDIT_KEPT * 8)
 
 
@@ -423,11 +442,11 @@ def test_a_wait_for_the_pace_counts_against_the_deadline():
 # Floods.
 
 
-def medians(flooded: bool, share: float, seed: int) -> tuple[float, float]:
+def medians(flooded: bool, share: float, seed: int, alone: float) -> tuple[float, float]:
     """A key that uses a share of a line, and maybe one that floods it with 20 times its own: the median
     time of the first key's calls from arrival to end, and the calls served a second."""
     random, scene = Random(seed), Scene(permits=8, max_queue=256)
-    line, end = scene.line, 120.0
+    line, end = scene.line, alone + 120.0
     events: list[tuple[float, int, Waiter | None, str]] = []
     taken: list[float] = []
     served = number = 0
@@ -437,8 +456,7 @@ def medians(flooded: bool, share: float, seed: int) -> tuple[float, float]:
         number += 1
         heapq.heappush(events, (at, number, waiter, key))
 
-    for key, rate in [("light", 8 * share), ("flood", 80.0)][: 1 + flooded]:
-        at = 0.0
+    for key, rate, at in [("light", 8 * share, 0.0), ("flood", 80.0, alone)][: 1 + flooded]:
         while at < end:
             at += random.expovariate(rate)
             add(at, None, key)
@@ -451,21 +469,22 @@ def medians(flooded: bool, share: float, seed: int) -> tuple[float, float]:
             newcomer, told = scene.come(key, now)
             going = [newcomer] if told is None else []
         else:
-            served += 1
-            if key == "light":
+            served += now > alone
+            if key == "light" and over.arrived > alone:
                 taken.append(now - over.arrived)
             going = scene.room.release(line, over, 10, now)
         for waiter in going:
             add(now + random.lognormvariate(-0.5, 1.0), waiter, waiter.key)
-    return statistics.median(taken), served / end
+    return statistics.median(taken), served / 120.0
 
 
 @pytest.mark.parametrize("share", [0.25, 0.4])
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("before", [0.0, 300.0])
 def test_a_flood_of_20_times_its_share_leaves_another_key_within_twice_what_it_is_alone(
-    share: float, seed: int
+    share: float, seed: int, before: float
 ):
-    alone, _ = medians(False, share, seed)
-    flooded, throughput = medians(True, share, seed)
+    alone, _ = medians(False, share, seed, before)
+    flooded, throughput = medians(True, share, seed, before)
     assert flooded <= 2 * alone
     assert throughput == pytest.approx(8.0, rel=0.1)  # and the line is as full as a flood alone would keep it

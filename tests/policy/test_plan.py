@@ -90,6 +90,21 @@ def test_who_had_no_place_costs_no_attempt():
     assert chosen(plan) is B
 
 
+def test_who_had_no_place_for_another_try_is_out():
+    plan = Plan(route("m", A), 3)
+    plan.tried(A, NOW)
+    assert chosen(plan) is A
+    plan.skip(A)
+    assert chosen(plan) is None
+
+
+def test_a_later_overflow_ends_what_an_earlier_failure_allowed():
+    plan = Plan(route("m", A), 3)
+    plan.tried(A, NOW)
+    plan.overflowed(A)
+    assert chosen(plan) is None
+
+
 def test_who_is_not_admitted_is_passed_over():
     plan = Plan(route("m", A, B, C), 3)
     plan.tried(A, NOW)

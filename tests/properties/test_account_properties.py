@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.call import Terms
+from gateway.caller import Terms
 from gateway.policy.account import Account, Ask, Denial, Reservation
 
 RPM, TPM, PLACES, BUDGET = 20, 300, 4, 5_000

@@ -1,13 +1,14 @@
 """Under any interleaving nobody is lost, served twice or out of turn, and no permit is made or lost."""
 
 import math
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pieces import examples
 
-from gateway.call import BATCH, INTERACTIVE, Priority
+from gateway.caller import BATCH, INTERACTIVE, Priority
 from gateway.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, Refusal
 from gateway.policy.line import AGING_S, Line
 from gateway.policy.order import WaitingRoom
@@ -27,6 +28,7 @@ class Ledger:
     def __init__(self) -> None:
         self.counters: dict[str, tuple[float, float]] = {}
         self.credits: dict[str, tuple[float, float]] = {}
+        self.last: set[str] = set()
 
     def value(self, key: str, now: float, of: dict[str, tuple[float, float]] | None = None) -> float:
         amount, at = (self.counters if of is None else of).get(key, (0.0, now))
@@ -35,9 +37,20 @@ class Ledger:
     def charge(self, key: str, tokens: float, now: float) -> None:
         self.counters[key] = (self.value(key, now) + tokens, now)
 
-    def enter(self, key: str, others: set[str], now: float) -> None:
+    def enter(self, key: str, calls: list[Waiter], under_way: list[Waiter], now: float) -> None:
+        """`calls` are those that wait or have a permit, before this key's first one."""
+        others = {other.key for other in calls} or self.last
+        if key in others:
+            return
+
+        def settled(other: str) -> float:
+            expected = (
+                one.tokens * 0.5 ** ((now - one.since) / HALF_LIFE_S) for one in under_way if one.key == other
+            )
+            return self.value(other, now) - sum(expected)
+
         own = self.value(key, now)
-        full = (self.value(other, now) + self.value(other, now, self.credits) for other in others)
+        full = (settled(other) + self.value(other, now, self.credits) for other in others)
         level = max(own, min(full, default=0.0))
         start = max(own, CREDIT_KEPT * level)
         self.counters[key], self.credits[key] = (start, now), (level - start, now)
@@ -94,10 +107,10 @@ class Room(RuleBasedStateMachine):
     )
     def arrive(self, at: int, key: str, priority: Priority, tokens: int, patience: float) -> None:
         waiter = Waiter(key, priority, tokens, self.now + patience, self.now)
-        keys = {other.key for other in self.waiting[at]}
         told = self.room.arrive(self.lines[at], waiter, self.now)
         if told is None:
             assert not self.waiting[at]
+            self.ledgers[at].enter(key, self.going[at], self.going[at], self.now)
             self.goes(at, waiter)
         elif isinstance(told, Refusal):
             assert told.kind in (QUEUE_FULL, DEADLINE_IN_QUEUE)
@@ -106,9 +119,8 @@ class Room(RuleBasedStateMachine):
         else:
             if told.victim is not None:
                 self.displaced(waiter, *told.victim)
-                keys = {other.key for other in self.waiting[at]}
-            if key not in keys:
-                self.ledgers[at].enter(key, keys, self.now)
+            calls = self.waiting[at] + self.going[at]
+            self.ledgers[at].enter(key, calls, self.going[at], self.now)
             self.waiting[at].append(waiter)
             if told.victim is not None:
                 self.paced(self.lines.index(told.victim[1]))
@@ -126,6 +138,11 @@ class Room(RuleBasedStateMachine):
         assert sizes[victim.key] == max(sizes.values())
         assert victim.number == max(peer.number for peer in peers if peer.key == victim.key)
         self.waiting[self.lines.index(line)].remove(victim)
+        self.left(self.lines.index(line), victim)
+
+    def left(self, at: int, waiter: Waiter) -> None:
+        if all(other.key != waiter.key for other in self.waiting[at] + self.going[at]):
+            self.ledgers[at].last = {waiter.key}
 
     @precondition(lambda self: any(self.going))
     @rule(pick=PICK, used=st.sampled_from([None, 1, 10, 100]), sent=st.sampled_from([True, True, False]))
@@ -136,6 +153,7 @@ class Room(RuleBasedStateMachine):
         if used is not None:
             refund = (used - waiter.tokens) * 0.5 ** ((self.now - waiter.since) / HALF_LIFE_S)
             self.ledgers[at].charge(waiter.key, refund, self.now)
+        self.left(at, waiter)
         line = self.lines[at]
         if sent:
             self.handed(at, self.room.release(line, waiter, used, self.now))
@@ -149,6 +167,7 @@ class Room(RuleBasedStateMachine):
     def leave(self, pick: int) -> None:
         at = 0 if self.waiting[0] and (pick % 2 or not self.waiting[1]) else 1
         waiter = self.waiting[at].pop(pick % len(self.waiting[at]))
+        self.left(at, waiter)
         self.handed(at, self.room.leave(self.lines[at], waiter, self.now))
         assert self.room.leave(self.lines[at], waiter, self.now) == []
 
@@ -172,6 +191,7 @@ class Room(RuleBasedStateMachine):
             for waiter in [one for one in self.waiting[at] if one.deadline <= self.now]:
                 if waiter in self.waiting[at]:
                     self.waiting[at].remove(waiter)
+                    self.left(at, waiter)
                     self.handed(at, self.room.leave(line, waiter, self.now))
                     assert self.room.too_late(line, waiter, self.now).kind is DEADLINE_IN_QUEUE
             if line.held_until and line.held_until <= self.now:
@@ -183,6 +203,7 @@ class Room(RuleBasedStateMachine):
             assert 0 <= line.free == line.permits - len(going)
             assert line.waiting == len(waiting)
             assert set(line.keys) == {waiter.key for waiter in waiting}
+            assert line.active == Counter(waiter.key for waiter in waiting + going)
             if waiting and line.free:
                 assert line.held_until > self.now, "a free permit is held back by the pace only"
             assert line.held_until == 0.0 or waiting
@@ -199,7 +220,7 @@ class Room(RuleBasedStateMachine):
                 self.now = max(self.now, line.held_until) + 0.001
                 self.handed(at, self.room.next(line, self.now))
         for line in self.lines:
-            assert (line.free, line.waiting, line.keys) == (line.permits, 0, {})
+            assert (line.free, line.waiting, line.keys, line.active) == (line.permits, 0, {}, {})
         assert self.room.waiting == 0
 
 

@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 
-from gateway.call import Terms
+from gateway.caller import Terms
 from gateway.policy.account import Ask, Denial, Reservation
 from gateway.store import redis_account
 from gateway.store.redis_command import Script

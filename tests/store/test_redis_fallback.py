@@ -9,7 +9,7 @@ from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
 from store.accounts import DAY, Clocks, Process
 
-from gateway.call import Terms
+from gateway.caller import Terms
 from gateway.policy.account import Ask, Denial, Reservation
 from gateway.store.presence import ANNOUNCE
 from gateway.store.redis_account import UNAVAILABLE
@@ -94,6 +94,14 @@ async def test_alone_begins_at_the_level_last_seen(server, start, clocks):
         assert await one.reserve(Ask(firm=4001), DAY, clocks.now) == Denial("too_large", float("inf"))
     await down(server, processes)
     assert 8 <= await count(accounts, clocks, 40) <= 10
+
+
+async def test_alone_what_a_guess_costs_takes_only_what_the_share_has_left(server, start, clocks):
+    processes = await start(2)
+    account = processes[0].limits.account("team", Terms(usd_per_day=1000))
+    await down(server, processes)
+    assert (await taken(account, clocks, 0, 0, 10, 900)).cost == 500
+    assert await count([account], clocks, 1, 0, 0, 1, 900) == 0
 
 
 async def test_a_share_is_at_least_one(server, start, clocks):

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store.accounts import DAY, Clocks, Process
 
-from gateway.call import Standing, Terms
+from gateway.caller import Standing, Terms
 from gateway.policy.account import Account, Ask, Denial, Reservation
 from gateway.store.redis_limits import SharedAccount
 
@@ -211,6 +211,20 @@ async def test_a_thousand_calls_at_the_edge_of_a_budget_do_not_overspend_it(proc
     assert len(taken) == 30
     denial = await reserve(accounts[0], clocks.now, 0, 0, 333)
     assert denial == Denial("usd_per_day", math.inf)
+
+
+async def test_what_a_guess_costs_refuses_nobody_who_has_not_heard_what_others_spent(processes, clocks):
+    first, second, third = everywhere(processes, Terms(usd_per_day=1000))
+    seen = await reserve(second, clocks.now, 0, 0, 10)
+    assert isinstance(seen, Reservation)
+    assert isinstance(await reserve(first, clocks.now, 0, 0, 900), Reservation)
+    guessed = await reserve(second, clocks.now, 0, 0, 10, 500)
+    assert isinstance(guessed, Reservation)
+    assert guessed.cost == 90  # all that is left
+    assert await reserve(third, clocks.now, 0, 0, 1, 500) == Denial("usd_per_day", math.inf)
+    second.settle(guessed, 0, 20, clocks.now)
+    await processes[1].sent()
+    assert isinstance(await reserve(third, clocks.now, 0, 0, 70), Reservation)
 
 
 async def test_each_day_has_its_own_dollars(processes, clocks):

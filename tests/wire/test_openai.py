@@ -223,3 +223,8 @@ def test_an_error_body_has_all_four_keys():
     body = openai.render_error('a "b"\n', "server_error", None, "internal_error")
     expected = {"message": 'a "b"\n', "type": "server_error", "param": None, "code": "internal_error"}
     assert json.loads(body) == {"error": expected}
+
+
+def test_counts_that_cannot_be_are_neither_credited_nor_believed():
+    told = b'{"prompt_tokens":-500,"completion_tokens":99999999999999}'
+    assert openai.tokens(msgspec.Raw(told)) == Tokens(0, 10**9)

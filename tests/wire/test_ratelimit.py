@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.call import Standing, Terms
+from gateway.caller import Standing, Terms
 from gateway.policy import quota
 from gateway.wire.ratelimit import duration, render
 

@@ -1,0 +1,61 @@
+"""The words of who calls: a key's class, its limits, and how it stands."""
+
+from typing import Final, Literal, NamedTuple, Protocol
+
+Priority = Literal["interactive", "batch"]
+INTERACTIVE: Final = "interactive"
+BATCH: Final = "batch"
+
+
+class Standing(NamedTuple):
+    """What a key has left now, and the seconds until it has its whole limit again."""
+
+    requests_left: int
+    requests_reset: float
+    tokens_left: int
+    tokens_reset: float
+
+
+class Terms(NamedTuple):
+    """Limits of one key; None is no limit. `usd_per_day` is in nano-dollars."""
+
+    rpm: float | None = None
+    tpm: float | None = None
+    concurrency: int | None = None
+    usd_per_day: int | None = None
+
+
+class Ledgered(Protocol):
+    """A key's account, as far as every answer shows it."""
+
+    @property
+    def terms(self) -> Terms:
+        """The key's limits."""
+
+    def standing(self, now: float) -> Standing:
+        """As of now."""
+
+    def spent(self, day: str) -> int:
+        """Nano-dollars that are spent or promised that day, as far as this process knows."""
+
+
+class Caller:
+    """Whose key a call was made with, which public models it may use (None: all), and its limits, if any."""
+
+    __slots__ = ("account", "models", "name", "priority")
+
+    def __init__(
+        self,
+        name: str,
+        models: frozenset[str] | None,
+        account: Ledgered | None = None,
+        priority: Priority = INTERACTIVE,
+    ) -> None:
+        self.name = name
+        self.models = models
+        self.account = account
+        self.priority = priority
+
+    def may_use(self, model: str) -> bool:
+        """Whether the key's patterns cover this public model."""
+        return self.models is None or model in self.models

@@ -1,0 +1,60 @@
+"""What an engine offers beyond OpenAI's API: found out with a call that cannot generate anything."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.call import BATCH_CHAT
+from gateway.clock import Clock
+from gateway.edge.upstream import Upstream
+from gateway.errors import Failure
+from gateway.log import logger
+
+_PATIENCE_S: Final = 5.0
+_AGAIN_S: Final = 60.0
+"""Seconds after which an engine that could not be asked, or offered nothing, is asked again."""
+
+
+class Offers:
+    """Which upstreams take several conversations in one call (`POST /v1/chat/completions/batch`).
+
+    Only those are asked that are named here (vLLM's), the first time that somebody wants to know. The request
+    has no conversation in it: an engine that has the route refuses the request, others do not know the path.
+    """
+
+    def __init__(self, upstreams: Mapping[str, Upstream], clock: Clock) -> None:
+        self._upstreams = upstreams
+        self._clock = clock
+        self._offered: dict[str, bool] = {}
+        self._ask_again_at: dict[str, float] = dict.fromkeys(upstreams, 0.0)
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def batch_chat(self, upstream: str) -> bool:
+        """Whether it does, as far as is known now; asks in the background while it is not."""
+        offered = self._offered.get(upstream, False)
+        if not offered and upstream in self._upstreams and self._clock() >= self._ask_again_at[upstream]:
+            self._ask_again_at[upstream] = self._clock() + _AGAIN_S
+            task = asyncio.create_task(self._ask(self._upstreams[upstream]))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        return offered
+
+    def withdraw(self, upstream: str) -> None:
+        """It has answered that it does not know the route after all."""
+        self._offered[upstream] = False
+
+    async def _ask(self, upstream: Upstream) -> None:
+        try:
+            status = await upstream.probe(BATCH_CHAT, b'{"messages":[]}', self._clock() + _PATIENCE_S)
+        except Failure:
+            return
+        self._offered[upstream.name] = status in (400, 422)
+        if self._offered[upstream.name]:
+            logger.info("short chats may share a call", extra={"upstream": upstream.name})
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        for task in tuple(self._asking):
+            task.cancel()
+        if self._asking:
+            await asyncio.wait(self._asking)

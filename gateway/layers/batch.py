@@ -1,0 +1,269 @@
+"""Callers whose calls are alike share one upstream call, when they would have to wait anyway.
+
+A call that finds its upstream free goes at once, as itself, byte for byte. What arrives while enough calls
+of its group are under way is gathered, and leaves together when one of them ends or the batch is full. The
+shared call is an ordinary one for all layers further in; its task belongs to nobody, so who leaves disturbs
+nobody.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from gateway.call import EMBEDDINGS, Call, Handler, Reply, Route
+from gateway.clock import Clock
+from gateway.errors import Failure, Refusal
+from gateway.layers.long_lists import in_parts
+from gateway.layers.merged import ALONE, Merged, Share, ended, sent_alone
+from gateway.log import logger
+from gateway.policy.batch import Batch, Batcher, Bounds
+from gateway.policy.batch_tuning import FAILED, OK, Outcome, Tuning
+from gateway.policy.payoff import Payoff
+from gateway.wire import merge
+
+
+class Terms(NamedTuple):
+    """How calls of one model to one endpoint are merged; `offered` tells whether the upstreams take lists.
+
+    Merged are calls for answers of up to `max_output` tokens; lists are sent in parts up to `longest`.
+    """
+
+    bounds: Bounds
+    max_output: int
+    longest: int
+    offered: Callable[[], bool]
+    headers: Sequence[str]
+
+
+class Counts(NamedTuple):
+    """Told of each upstream call (model, endpoint, callers), wait (model, release, seconds), and waste."""
+
+    size: Callable[[str, str, int], None]
+    wait: Callable[[str, str, float], None]
+    wasted: Callable[[str, int], None]
+
+
+class Kind:
+    """All calls of one model, endpoint and size of answer: they cost alike."""
+
+    __slots__ = ("load", "payoff", "tuning", "upstream")
+
+    def __init__(self, upstream: str, bounds: Bounds, endpoint: str) -> None:
+        self.upstream = upstream
+        self.tuning = Tuning(bounds.max_size, bounds.max_inflight)
+        # Of lists of inputs every engine gets more done; of generation it depends.
+        self.payoff = None if endpoint == EMBEDDINGS else Payoff()
+        self.load = 0
+
+
+class Group:
+    """Calls that are alike in everything but their payload."""
+
+    def __init__(self, key: Hashable, kind: Kind, terms: Terms, route: Route, endpoint: str) -> None:
+        self.key = key
+        self.kind = kind
+        self.headers = terms.headers
+        self.route = route
+        self.endpoint = endpoint
+        self.batcher = Batcher(terms.bounds, kind.tuning)
+        self.timer: asyncio.TimerHandle | None = None
+        self.rings_at = math.inf
+        self.under_way: dict[Batch, Merged] = {}
+
+
+class Batching:
+    """The layer. `terms(call)` is None where calls are never merged."""
+
+    def __init__(self, terms: Callable[[Call], Terms | None], counts: Counts, clock: Clock) -> None:
+        self._terms = terms
+        self._counts = counts
+        self._clock = clock
+        self._kinds: dict[tuple[str, str, int], Kind] = {}
+        self._groups: dict[Hashable, Group] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, inner: Handler) -> Handler:
+        """The layer around `inner`."""
+
+        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+            terms = None if call.stream or call.route is None else self._terms(call)
+            parsed = merge.parse(call.body, call.endpoint, terms.longest) if terms is not None else None
+            if terms is None or parsed is None or call.route is None:
+                return inner(call)
+            if len(parsed.items) > terms.bounds.max_items:
+                bounds = terms.bounds
+                return in_parts(inner, call, parsed, bounds.max_items, bounds.max_tokens, self._clock)
+            if parsed.output > terms.max_output or not terms.offered():
+                return inner(call)
+            kind = self._kind(call, parsed, terms)
+            if kind.payoff is not None and not kind.payoff.merging(kind.load + 1, self._clock()):
+                return self._counted(inner, call, kind)
+            share = Share(call, parsed, self._clock())
+            return self._join(inner, share, self._group(call, parsed, terms, kind))
+
+        return handle
+
+    def view(self, upstream: str) -> list[dict[str, object]]:
+        """What has been learned of calls that go to this upstream first."""
+        shown = []
+        for (model, endpoint, output), kind in self._kinds.items():
+            if kind.upstream == upstream:
+                one: dict[str, object] = {"model": model, "endpoint": endpoint, "max_output": output}
+                one |= kind.tuning.view()
+                one |= kind.payoff.view() if kind.payoff is not None else {}
+                shown.append(one)
+        return shown
+
+    async def close(self) -> None:
+        """End what is under way: everybody has left."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _counted(self, inner: Handler, call: Call, kind: Kind) -> Reply | Refusal:
+        """Merging does not pay for calls of this kind, as far as is known."""
+        kind.load += 1
+        try:
+            return await inner(call)
+        finally:
+            kind.load -= 1
+            if kind.payoff is not None:
+                kind.payoff.done(1, self._clock())
+
+    async def _join(self, inner: Handler, share: Share, group: Group) -> Reply | Refusal:
+        batcher, kind = group.batcher, group.kind
+        kind.load += 1
+        try:
+            told = batcher.arrive(share, share.arrived)
+            if not isinstance(told, list):
+                return await self._alone(inner, share, group, told)
+            self._start(inner, group, told)
+            self._arm(inner, group)
+            outcome = await share.outcome
+        except asyncio.CancelledError:
+            self._left(share, group)
+            raise
+        finally:
+            kind.load -= 1
+            if kind.payoff is not None:
+                kind.payoff.done(1, self._clock())
+            self._arm(inner, group)
+        if isinstance(outcome, Failure):
+            raise outcome.again()
+        return await sent_alone(inner, share) if outcome is ALONE else cast("Reply | Refusal", outcome)
+
+    async def _alone(self, inner: Handler, share: Share, group: Group, release: str) -> Reply | Refusal:
+        """A slot is free: it goes as itself."""
+        call = share.call
+        self._counts.size(group.route.name, group.endpoint, 1)
+        self._counts.wait(group.route.name, release, 0.0)
+        outcome: Outcome = FAILED
+        try:
+            reply = await inner(call)
+            outcome = OK if isinstance(reply, Reply) else FAILED
+            return reply
+        except Failure as failure:
+            outcome = ended(failure)
+            raise
+        finally:
+            now = self._clock()
+            seconds = max(0.0, (call.answered_at or now) - call.sent_at)
+            begun = group.batcher.ended(None, 1, share.tokens, seconds, outcome, now)
+            self._start(inner, group, begun)
+
+    def _start(self, inner: Handler, group: Group, batches: list[Batch]) -> None:
+        for batch in batches:
+            merged = Merged(group.route, group.endpoint, partial(self._taken, group, batch))
+            group.under_way[batch] = merged
+            merged.task = task = asyncio.create_task(self._run(inner, group, batch, merged))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _taken(self, group: Group, batch: Batch) -> list[Share]:
+        now = self._clock()
+        shares = [one for one in group.batcher.take(batch, now) if isinstance(one, Share)]
+        for share in shares:
+            self._counts.wait(group.route.name, batch.release, now - share.arrived)
+        if shares:
+            self._counts.size(group.route.name, group.endpoint, len(shares))
+        return shares
+
+    async def _run(self, inner: Handler, group: Group, batch: Batch, merged: Merged) -> None:
+        """One batch, from its start to its last word to everybody in it."""
+        outcome: Outcome = FAILED
+        call = merged.new_call(batch, group.headers)
+        try:
+            outcome = await merged.send(inner, call)
+        except Exception as error:  # noqa: BLE001 - a batch ends here; the next one must not suffer
+            logger.exception("bug in the gateway; a batch is given up")
+            merged.fail(error)
+        finally:
+            now = self._clock()
+            shares = merged.taken()
+            for share in shares:
+                share.outcome.cancel()  # of those whom nobody has told anything: the gateway ends
+            call.lease.settle(call, now)
+            del group.under_way[batch]
+            wasted = sum(share.tokens for share in shares if share.left)
+            if wasted:
+                self._counts.wasted(group.route.name, wasted)
+            tokens = sum(share.tokens for share in shares)
+            seconds = max(0.0, (call.answered_at or now) - call.sent_at)
+            begun = group.batcher.ended(batch, len(shares), tokens, seconds, outcome, now)
+            self._start(inner, group, begun)
+            self._arm(inner, group)
+
+    def _left(self, share: Share, group: Group) -> None:
+        """Its caller has gone: out of the batch, or its part is thrown away. A batch of nobody is ended."""
+        share.left = True
+        for batch in group.batcher.leave(share):
+            group.under_way[batch].cancel()
+        for merged in group.under_way.values():
+            if merged.shares and all(one.left for one in merged.shares):
+                merged.cancel()
+
+    def _arm(self, inner: Handler, group: Group) -> None:
+        """One timer for a group, for the moment at which its oldest has waited long enough."""
+        batcher = group.batcher
+        due = batcher.next_due()
+        if due is None and not (batcher.idle or batcher.waiting or batcher.under_way):
+            # Only those are awaited who were just answered, and they may never come.
+            due = self._clock() + group.kind.tuning.patience()[1]
+        if group.timer is not None:
+            if due is not None and group.rings_at <= due:
+                return  # it sets itself again
+            group.timer.cancel()
+            group.timer = None
+        if due is not None:
+            now = self._clock()
+            group.rings_at = max(due, now + 0.001)
+            delay = group.rings_at - now
+            group.timer = asyncio.get_running_loop().call_later(delay, self._due, inner, group)
+        elif batcher.idle and self._groups.get(group.key) is group:
+            del self._groups[group.key]  # and never one that has come after it
+
+    def _due(self, inner: Handler, group: Group) -> None:
+        group.timer = None
+        self._start(inner, group, group.batcher.due(self._clock()))
+        self._arm(inner, group)
+
+    def _kind(self, call: Call, parsed: merge.Mergeable, terms: Terms) -> Kind:
+        key = (call.model, call.endpoint, parsed.output)
+        kind = self._kinds.get(key)
+        if kind is None:
+            first = call.candidate.upstream if call.candidate is not None else ""
+            kind = self._kinds[key] = Kind(first, terms.bounds, call.endpoint)
+        return kind
+
+    def _group(self, call: Call, parsed: merge.Mergeable, terms: Terms, kind: Kind) -> Group:
+        if call.route is None:
+            raise AssertionError("the gates above set the route")
+        headers = tuple(call.headers.get(name, "") for name in terms.headers)
+        key = (call.model, call.endpoint, parsed.key, headers)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(key, kind, terms, call.route, call.endpoint)
+        return group

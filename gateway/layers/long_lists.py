@@ -1,0 +1,102 @@
+"""A caller's own list that is longer than its upstream takes: sent in parts, joined in its numbering."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.call import Call, Credentials, Handler, Reply
+from gateway.clock import Clock
+from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, Failure, Refusal
+from gateway.policy.price import cost
+from gateway.wire import merge
+from gateway.wire.merge import Mergeable
+
+_NOBODY: Final = Credentials(None, None, None)
+
+
+class _Part:
+    """`Sealed`: one part of the list."""
+
+    def __init__(self, call: Call, parsed: Mergeable, part: slice) -> None:
+        self._parsed = parsed
+        self._endpoint = call.endpoint
+        self.offset = part.start
+        self._items = parsed.items[part]
+        self.call = one = Call(
+            call.endpoint, f"{call.request_id[:120]}-{part.start}", _NOBODY, call.accepted_at
+        )
+        one.ready_at, one.deadline, one.headers = call.ready_at, call.deadline, call.headers
+        one.model, one.route, one.candidate = call.model, call.route, call.candidate
+        one.caller, one.priority = call.caller, call.priority
+        one.batch = self
+
+    def seal(self, call: Call) -> None:
+        """Make the body."""
+        if call.candidate is None:
+            raise AssertionError("set before a call goes")
+        call.body = merge.build(self._endpoint, self._parsed, call.candidate.encoded, self._items)[1]
+        call.spans = ()
+
+    async def send(self, inner: Handler) -> Reply | Refusal:
+        """Its answer; positions in an error are those of the whole list."""
+        try:
+            return await inner(self.call)
+        except Failure as failure:
+            raise failure.again(merge.shift_positions(failure.message, self.offset)) from None
+
+
+async def in_parts(
+    inner: Handler, call: Call, parsed: Mergeable, max_items: int, max_tokens: int, clock: Clock
+) -> Reply | Refusal:
+    """All parts at once, as far as their upstream has slots; the first one that fails ends the others."""
+    slices = merge.split_list(parsed.items, parsed.weights, max_items, max_tokens)
+    parts = [_Part(call, parsed, one) for one in slices]
+    tasks = [asyncio.create_task(part.send(inner)) for part in parts]
+    try:
+        replies = await _all(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # the first failure tells enough
+        _show(call, parts, clock())
+    if isinstance(replies, Refusal):
+        return replies
+    if call.route is None:
+        raise AssertionError("the gates above set the route")
+    joined = merge.join(
+        call.endpoint,
+        [reply.body for reply in replies],
+        [part.offset for part in parts],
+        call.route.encoded,
+        len(parsed.items),
+    )
+    if joined is None:
+        raise Failure(
+            UPSTREAM_INVALID_RESPONSE,
+            "The upstream did not answer each item of the list once.",
+            cause=INVALID,
+        )
+    body, call.tokens = joined
+    if call.tokens is not None and call.candidate is not None and call.candidate.price is not None:
+        call.cost = cost(call.tokens, call.candidate.price)
+    return Reply(200, body)
+
+
+async def _all(tasks: Sequence["asyncio.Task[Reply | Refusal]"]) -> list[Reply] | Refusal:
+    for done in asyncio.as_completed(tasks):
+        reply = await done
+        if isinstance(reply, Refusal):
+            return reply
+    return [reply for task in tasks if isinstance(reply := task.result(), Reply)]
+
+
+def _show(call: Call, parts: Sequence[_Part], now: float) -> None:
+    """The caller's own call shows all of them together."""
+    for part in parts:
+        one = part.call
+        one.lease.settle(one, now)
+        call.attempts += one.attempts
+        call.candidate, call.passing = one.candidate, one.passing or call.passing
+        call.sent_at = min(call.sent_at or one.sent_at, one.sent_at or call.sent_at)
+        call.answered_at = max(call.answered_at, one.answered_at)
+        call.queue_s = max(call.queue_s, one.queue_s)

@@ -1,0 +1,223 @@
+"""One upstream call for several callers: made when it goes, taken apart when its answer is there."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gateway.call import (
+    EMBEDDINGS,
+    Call,
+    Credentials,
+    Estimate,
+    Handler,
+    Reply,
+    Route,
+    Tokens,
+)
+from gateway.errors import (
+    INVALID,
+    TOTAL,
+    UPSTREAM_INVALID_RESPONSE,
+    UPSTREAM_RATE_LIMITED,
+    UPSTREAM_UNAVAILABLE,
+    Failure,
+    Refusal,
+)
+from gateway.log import logger
+from gateway.policy.batch import Batch
+from gateway.policy.batch_pool import Member
+from gateway.policy.batch_tuning import FAILED, OK, OVERLOADED, Outcome
+from gateway.policy.price import cost
+from gateway.policy.verdict import judge
+from gateway.wire import merge
+from gateway.wire.merge import Mergeable
+
+ALONE: Final = object()
+"""Told to a caller whose call has to be sent on its own."""
+
+_NOBODY: Final = Credentials(None, None, None)
+
+
+class Share(Member):
+    """One caller's part: what it brings, and the future on which it waits."""
+
+    __slots__ = ("call", "left", "outcome", "parsed")
+
+    def __init__(self, call: Call, parsed: Mergeable, now: float) -> None:
+        caller = call.caller.name if call.caller is not None else ""
+        tokens = max(1, sum(parsed.weights))
+        Member.__init__(self, caller, len(parsed.items), tokens, now, call.deadline, call.priority)
+        self.call = call
+        self.parsed = parsed
+        self.outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.left = False  # its caller has
+
+    def tell(self, outcome: object) -> None:
+        """What becomes of the call; nothing to somebody who has left or knows already."""
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+
+def ended(failure: Failure) -> Outcome:
+    """What a failure says of the size of batches."""
+    return OVERLOADED if failure.kind in (UPSTREAM_RATE_LIMITED, UPSTREAM_UNAVAILABLE) else FAILED
+
+
+class _Nobody(Exception):
+    """All who would have gone with it went with others, or have left."""
+
+
+async def sent_alone(inner: Handler, share: Share) -> Reply | Refusal:
+    """Send a call of a batch that came to nothing on its own; its answer is looked at as the batch's was."""
+    call, parsed = share.call, share.parsed
+    reply = await inner(call)
+    if isinstance(reply, Reply):
+        counts, weights = [len(parsed.items)], [parsed.weights]
+        if merge.split(call.endpoint, reply.body, counts, weights, b'""') is None:
+            raise Failure(
+                UPSTREAM_INVALID_RESPONSE,
+                "The upstream did not answer each item of the request once.",
+                cause=INVALID,
+            )
+    return reply
+
+
+class Merged:
+    """`Sealed`: takes its callers when it goes. `take` gives those who go with it, as the batcher decides."""
+
+    def __init__(self, route: Route, endpoint: str, take: Callable[[], Sequence[Share]]) -> None:
+        self._route = route
+        self._endpoint = endpoint
+        self._take: Callable[[], Sequence[Share]] | None = take
+        self.shares: Sequence[Share] = ()
+        self.task: asyncio.Task[None] | None = None
+
+    def new_call(self, batch: Batch, headers: Sequence[str]) -> Call:
+        """The call that all layers further in see. It has no body before it is sealed."""
+        first = batch.first
+        if not isinstance(first, Share):
+            raise AssertionError("all members are shares")
+        theirs = first.call
+        call = Call(self._endpoint, f"{theirs.request_id[:120]}-merged", _NOBODY, theirs.accepted_at)
+        call.ready_at, call.deadline = theirs.ready_at, theirs.deadline
+        call.headers = {name: theirs.headers[name] for name in headers if name in theirs.headers}
+        call.model, call.route, call.candidate = theirs.model, theirs.route, theirs.candidate
+        call.caller, call.priority = theirs.caller, theirs.priority
+        # All of it is a guess: nobody knows yet who goes with it.
+        call.estimate = Estimate(0, batch.tokens + batch.calls * first.parsed.output, capped=False)
+        call.batch = self
+        return call
+
+    def taken(self) -> Sequence[Share]:
+        """Who goes with it. Nobody joins it after this."""
+        if self._take is not None:
+            take, self._take = self._take, None
+            self.shares = take()
+        return self.shares
+
+    def seal(self, call: Call) -> None:
+        """Make the body, of those who are still here; again for each attempt."""
+        if call.candidate is None:
+            raise AssertionError("set before a call goes")
+        here = [share for share in self.taken() if not share.left]
+        if not self.shares:
+            raise _Nobody
+        self.shares = here or self.shares
+        if len(self.shares) == 1:
+            _as_itself(call, self.shares[0].call)
+            return
+        items = [item for share in self.shares for item in share.parsed.items]
+        call.endpoint, call.body = merge.build(
+            self._endpoint, self.shares[0].parsed, call.candidate.encoded, items
+        )
+        call.spans = ()
+
+    async def send(self, inner: Handler, call: Call) -> Outcome:
+        """One call for all of them, and everybody told."""
+        try:
+            reply = await inner(call)
+        except Failure as failure:
+            again = judge(failure).again
+            if len(self.taken()) > 1 and again in ("never", "overflow") and failure.cause != TOTAL:
+                # Somebody's input is wrong, and nobody else shall suffer for it.
+                self._tell_all(call, ALONE)
+            else:
+                self._tell_all(call, failure)
+            return ended(failure)
+        except _Nobody:
+            return FAILED
+        if isinstance(reply, Refusal):
+            self._tell_all(call, reply)
+            return FAILED
+        if self._distribute(call, reply):
+            return OK
+        logger.warning(
+            "a batch's answer does not fit it; its calls are sent one by one",
+            extra={"request_id": call.request_id, "calls": len(self.shares)},
+        )
+        self._tell_all(call, ALONE)
+        return FAILED
+
+    def fail(self, error: Exception) -> None:
+        """A bug of ours has ended it."""
+        for share in self.taken():
+            if not share.outcome.done():
+                share.outcome.set_exception(error)
+
+    def cancel(self) -> None:
+        """All of its callers have left."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def _tell_all(self, call: Call, outcome: object) -> None:
+        shares = self.taken()
+        size = 0 if outcome is ALONE else len(shares)
+        for share in shares:
+            _show(share.call, call, size)
+            share.tell(outcome)
+
+    def _distribute(self, call: Call, reply: Reply) -> bool:
+        """Give everybody its part of the answer. False: the answer does not fit what was sent."""
+        shares = self.shares
+        if call.batch is None:
+            _show(shares[0].call, call, 1)
+            shares[0].call.tokens, shares[0].call.cost = call.tokens, call.cost
+            shares[0].call.generated = call.generated
+            shares[0].tell(reply)
+            return True
+        counts = [len(share.parsed.items) for share in shares]
+        weights = [share.parsed.weights for share in shares]
+        parts = merge.split(self._endpoint, reply.body, counts, weights, self._route.encoded)
+        if parts is None:
+            return False
+        for share, (body, tokens) in zip(shares, parts, strict=True):
+            _show(share.call, call, len(shares))
+            _charge(share.call, tokens, body)
+            share.tell(Reply(reply.status, body))
+        return True
+
+
+def _as_itself(call: Call, theirs: Call) -> None:
+    """Nobody shares it: it goes as its caller has sent it."""
+    call.batch = None
+    call.endpoint, call.body, call.spans = theirs.endpoint, theirs.body, theirs.spans
+    call.request_id, call.headers = theirs.request_id, theirs.headers
+
+
+def _show(member: Call, merged: Call, size: int) -> None:
+    """What a caller's own call shows of the upstream call that it shared."""
+    member.candidate = merged.candidate
+    member.attempts += merged.attempts
+    member.batch_size = size if size > 1 else 0
+    member.passing = merged.passing
+    member.sent_at = merged.sent_at
+    member.answered_at = merged.answered_at
+    member.queue_s = max(0.0, merged.sent_at - member.ready_at)
+
+
+def _charge(member: Call, tokens: Tokens | None, body: bytes) -> None:
+    member.tokens = tokens
+    if tokens is None and member.endpoint != EMBEDDINGS:
+        member.generated = len(body) // 4
+    if tokens is not None and member.candidate is not None and member.candidate.price is not None:
+        member.cost = cost(tokens, member.candidate.price)

@@ -1,0 +1,72 @@
+"""From the config to the layer that merges calls: which calls of which model may share an upstream call."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+
+from gateway.call import CHAT, COMPLETIONS, EMBEDDINGS, Call
+from gateway.clock import Clock
+from gateway.config import model as cfg
+from gateway.edge.offers import Offers
+from gateway.layers.batch import Batching, Counts, Terms
+from gateway.metrics import Metrics, observer
+from gateway.policy.batch import Bounds
+
+_LISTS_OF_PROMPTS = ("vllm", "sglang")
+_UNBOUNDED = 10**12
+
+
+def batching(config: cfg.Config, offers: Offers, metrics: Metrics, clock: Clock) -> Batching:
+    """The layer for this config."""
+    terms: dict[tuple[str, str], Terms] = {}
+    for model in config.models.values():
+        terms |= {(model.name, endpoint): one for endpoint, one in _terms(config, model, offers)}
+
+    def terms_of(call: Call) -> Terms | None:
+        return terms.get((call.model, call.endpoint))
+
+    return Batching(terms_of, _counts(metrics), clock)
+
+
+def _terms(config: cfg.Config, model: cfg.Model, offers: Offers) -> Iterable[tuple[str, Terms]]:
+    upstreams = _upstreams(config, model)
+    rules = model.batching
+    headers = sorted({name.lower() for one in upstreams.values() for name in one.forward_headers})
+    max_items = min(one.max_inputs for one in upstreams.values())
+    if rules.policy == "off":  # what is longer than the upstream takes is sent in parts all the same
+        bounds = Bounds("eager", 1, _UNBOUNDED, 0.0, 1, max_items)
+        yield EMBEDDINGS, Terms(bounds, 0, 0, lambda: False, headers)
+        yield COMPLETIONS, Terms(bounds, 0, _UNBOUNDED, lambda: False, headers)
+        return
+    # No batch that would be more than an upstream allows in a minute.
+    max_tokens = min([rules.max_tokens, *(one.rate.tpm for one in upstreams.values() if one.rate.tpm)])
+    bounds = Bounds(rules.policy, rules.max_size, max_tokens, rules.max_wait, rules.max_inflight, max_items)
+    yield EMBEDDINGS, Terms(bounds, 0, 0, lambda: True, headers)
+    kinds = {one.kind for one in upstreams.values()}
+    merges, longest = rules.merge_chat != "off", rules.merge_max_output
+    listed = merges and kinds <= set(_LISTS_OF_PROMPTS)
+    yield COMPLETIONS, Terms(bounds, longest, _UNBOUNDED, lambda: listed, headers)
+    if merges and kinds == {"vllm"}:
+        # Every upstream that a retry may reach must take it.
+        yield CHAT, Terms(bounds, longest, longest, _all_offer(offers, upstreams), headers)
+
+
+def _all_offer(offers: Offers, upstreams: Iterable[str]) -> Callable[[], bool]:
+    names = tuple(upstreams)
+    return lambda: all(offers.batch_chat(name) for name in names)
+
+
+def _upstreams(config: cfg.Config, model: cfg.Model) -> Mapping[str, cfg.Upstream]:
+    """All that a call for this model may reach."""
+    models = [model, *(config.models[name] for name in model.fallbacks)]
+    names = [one.upstream for found in models for one in found.candidates]
+    return {name: config.upstreams[name] for name in names}
+
+
+def _counts(metrics: Metrics) -> Counts:
+    size = lru_cache(maxsize=None)(lambda *labels: observer(metrics.batch_size.labels(*labels)))
+    wait = lru_cache(maxsize=None)(lambda *labels: observer(metrics.batch_wait.labels(*labels)))
+    return Counts(
+        lambda model, endpoint, callers: size(model, endpoint)(callers),
+        lambda model, release, seconds: wait(model, release)(seconds),
+        lambda model, tokens: metrics.batch_wasted.labels(model).inc(tokens),
+    )

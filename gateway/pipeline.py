@@ -1,0 +1,248 @@
+"""From one config to one generation of the pipeline, and what outlives it because it is known by name.
+
+A generation is built beside the one that serves, and nothing that the old one uses is changed but for its
+limits: calls under way go on with their own upstreams, keys and routes. What calls have taught is not lost:
+lines keep those who wait, breakers and budgets what they have seen, unchanged upstreams their connections.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Generic, TypeVar, cast
+
+from gateway import assembly, log, merging
+from gateway.accounts import Accounts
+from gateway.assembly import Share
+from gateway.call import Stack
+from gateway.clock import Clock, unix_now
+from gateway.config import model as cfg
+from gateway.edge.body import BodyReader
+from gateway.edge.cors import Cors
+from gateway.edge.forward import Forward
+from gateway.edge.generation import Generation
+from gateway.edge.models import ModelList
+from gateway.edge.offers import Offers
+from gateway.edge.reachability import Reachability
+from gateway.edge.sweep import Sweep, interval_for
+from gateway.edge.upstream import Upstream
+from gateway.layers.attempt import Attempt, Counts, Health, Rules
+from gateway.layers.batch import Batching
+from gateway.layers.estimates import Estimates
+from gateway.layers.queue import Place, Queue
+from gateway.layers.spend import Spend
+from gateway.metrics import Metrics, counter, observer
+from gateway.policy.breaker import Breaker
+from gateway.policy.limit import Limit
+from gateway.policy.line import Line
+from gateway.policy.order import WaitingRoom
+from gateway.policy.pace import Pace
+from gateway.policy.poison import Poison
+from gateway.policy.retry import RetryBudget
+from gateway.policy.tokens import Estimator, Exact
+from gateway.stack import Deps, build
+from gateway.wire import exact_tokens
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """One config, the generation made of it, and its parts that others ask."""
+
+    config: cfg.Config
+    generation: Generation
+    upstreams: Mapping[str, Upstream]
+    hops: Mapping[str, str]
+    reachability: Reachability
+    attempt: Attempt
+    queue: Queue
+    batching: Batching
+    offers: Offers
+
+
+class Kept(Generic[_T]):
+    """Things by name; made anew only where the settings that they were made from are others."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[object, _T]] = {}
+
+    def get(self, name: str, settings: object, make: Callable[[], _T]) -> _T:
+        """The one of this name."""
+        known = self._made.get(name)
+        if known is None or known[0] != settings:
+            known = self._made[name] = (settings, make())
+        return known[1]
+
+
+class ExactCounts:
+    """Counts with the vocabularies of all models that there have been, as far as these are known."""
+
+    def __init__(self) -> None:
+        self._models: frozenset[str] = frozenset()
+        self._count: Exact | None = None
+
+    def __call__(self, body: bytes, model: str) -> int | None:
+        """See `exact_tokens.ExactTokens`."""
+        return None if self._count is None else self._count(body, model)
+
+    async def load(self, config: cfg.Config) -> None:
+        """Load what these models need; off the loop, for it may take seconds."""
+        sent = {one.model for model in config.models.values() for one in model.candidates}
+        wanted = self._models | {model for model in sent if exact_tokens.dialect_of(model) is not None}
+        if wanted != self._models:
+            self._count = await asyncio.to_thread(exact_tokens.load, wanted)
+            self._models = wanted
+
+
+class Pipelines:
+    """Builds one pipeline after the other, on the running loop."""
+
+    def __init__(self, config: cfg.Config, share: Share, metrics: Metrics, clock: Clock) -> None:
+        self._share = share
+        self._metrics = metrics
+        self._clock = clock
+        self._began = unix_now()
+        self._rng = Random()
+        self.sweep = Sweep(interval_for(assembly.shortest(config)), clock)
+        self.accounts = Accounts(config, metrics, self.sweep)
+        self._exact = ExactCounts()
+        self._estimates = Estimates(Estimator(self._exact), metrics)
+        self._room = WaitingRoom(share.of(config.server.max_queue))
+        self._lines: dict[str, Line] = {}
+        self._paces: Kept[Pace | None] = Kept()
+        self._breakers: Kept[Breaker] = Kept()
+        self._budgets: Kept[RetryBudget] = Kept()
+        self._poison = Poison()
+
+    async def prepare(self, config: cfg.Config) -> Mapping[str, int]:
+        """What has to be waited for before `build`, and is for it. Changes nothing for calls.
+
+        UsageTrouble where it cannot be known what has been spent.
+        """
+        await self._exact.load(config)
+        return await self.accounts.spent(config)
+
+    def build(self, config: cfg.Config, before: Pipeline | None, spent: Mapping[str, int]) -> Pipeline:
+        """The pipeline of this config, to be used from now on instead of `before`; `spent` as prepared."""
+        sweep = self.sweep if before is None else _sweep(config, before, self._clock)
+        upstreams = {name: _upstream(one, before, sweep) for name, one in config.upstreams.items()}
+        hops = {name: assembly.first_hop(one) for name, one in config.upstreams.items()}
+        attempt, queue = self._attempt(config), self._queue(config)
+        reachability = _reachability(hops, before)
+        max_body = config.server.max_body
+        forward = Forward(upstreams, max_body, sweep, reachability, queue.learn, self._clock)
+        self.accounts.take(config, spent)
+        asked = {name: one for name, one in upstreams.items() if config.upstreams[name].kind == "vllm"}
+        offers = Offers(asked, self._clock)
+        batching = merging.batching(config, offers, self._metrics, self._clock)
+        generation = Generation(
+            1 if before is None else before.generation.number + 1,
+            self._stack(config, attempt, queue, forward, batching),
+            ModelList(config.models, self._began),
+            BodyReader(max_body, config.server.body_timeout),
+            Cors(config.server.cors_origins),
+            sweep,
+            config.server.heartbeat,
+        )
+        self._adjust(config, queue)
+        return Pipeline(config, generation, upstreams, hops, reachability, attempt, queue, batching, offers)
+
+    def _attempt(self, config: cfg.Config) -> Attempt:
+        retry = config.retry
+        health = {name: self._health(one, retry.budget) for name, one in config.upstreams.items()}
+        metrics = self._metrics
+        counts = Counts(*(counter(one) for one in (metrics.attempts, metrics.retries, metrics.fallbacks)))
+        rules = Rules(retry.attempts, retry.base, retry.max)
+        sleep = asyncio.sleep  # noqa: TID251 - handed on: the pause between two attempts
+        attempt = Attempt(health, rules, counts, self._clock, sleep, self._rng)
+        attempt.poison = self._poison
+        return attempt
+
+    def _health(self, one: cfg.Upstream, share: float) -> Health:
+        """What is known of an upstream is no news of another server that has its name now."""
+        failures, open_s, max_open_s = one.breaker.failures, one.breaker.open, one.breaker.max_open
+        breaker = self._breakers.get(
+            one.name, (one.base_url, one.breaker), lambda: Breaker(failures, open_s, max_open_s, self._rng)
+        )
+        budget = self._budgets.get(one.name, (one.base_url, share), lambda: RetryBudget(share))
+        return Health(breaker, budget, one.timeouts.total)
+
+    def _queue(self, config: cfg.Config) -> Queue:
+        for name, one in config.upstreams.items():
+            if name not in self._lines:
+                self._lines[name] = Line(name, self._permits(one))
+        lines = {name: self._lines[name] for name in config.upstreams}
+        waited = {name: observer(self._metrics.queue_wait.labels(name)) for name in lines}
+        return Queue(self._room, lines, self._clock, waited, self._estimates.make)
+
+    def _permits(self, one: cfg.Upstream) -> int:
+        return self._share.of(one.max_concurrency)
+
+    def _adjust(self, config: cfg.Config, queue: Queue) -> None:
+        """Give the lines their limits, and let go whom these let go."""
+        now = self._clock()
+        for name, one in config.upstreams.items():
+            line, permits = self._lines[name], self._permits(one)
+            line.free += permits - line.permits  # below 0 while more are under way
+            line.permits, line.total_s = permits, one.timeouts.total
+            line.pace = self._pace(one)
+            if line.pace is not None:
+                queue.learn(name, {})  # it may hold some, and has the timer for them
+                continue
+            for waiter in self._room.next(line, now):
+                turn = cast(Place, waiter).turn
+                if not turn.done():
+                    turn.set_result(None)
+
+    def _pace(self, one: cfg.Upstream) -> Pace | None:
+        rpm, tpm = self._share.part(one.rate.rpm), self._share.part(one.rate.tpm)
+        if rpm is None and tpm is None:
+            return None
+        return self._paces.get(one.name, (rpm, tpm), lambda: Pace(rpm, tpm))
+
+    def _stack(
+        self, config: cfg.Config, attempt: Attempt, queue: Queue, forward: Forward, batching: Batching
+    ) -> Stack:
+        accounts, metrics, estimates = self.accounts, self._metrics, self._estimates
+        names = list(config.models)
+        callers = {
+            key.digest(): assembly.caller(key, names, accounts.of.get(key.name)) for key in config.keys
+        }
+        limit = Limit(estimates.make, accounts.calendar, metrics)
+        books = (accounts.book, estimates.book)
+        spend = Spend(accounts.calendar, estimates.make, metrics, books, always=accounts.keeps)
+        routes = assembly.routes(config)
+        return build(
+            Deps(metrics, log.access, callers, routes, limit, spend, attempt, queue, forward, batching)
+        )
+
+
+def _sweep(config: cfg.Config, before: Pipeline, clock: Clock) -> Sweep:
+    """The one there is, unless shorter or longer times call for another pace."""
+    interval = interval_for(assembly.shortest(config))
+    if interval == interval_for(assembly.shortest(before.config)):
+        return before.generation.sweep
+    return Sweep(interval, clock)
+
+
+def _upstream(config: cfg.Upstream, before: Pipeline | None, sweep: Sweep) -> Upstream:
+    """The one there is, or one with its pool, or all anew."""
+    if before is not None and config.name in before.upstreams and sweep is before.generation.sweep:
+        known, former = before.upstreams[config.name], before.config.upstreams[config.name]
+        if former == config:
+            return known
+        if assembly.same_pool(former, config):
+            return assembly.upstream(config, known.transport)
+    return assembly.upstream(config, assembly.transport(config, sweep))
+
+
+def _reachability(hops: Mapping[str, str], before: Pipeline | None) -> Reachability:
+    if before is not None and before.hops == hops:
+        return before.reachability
+    found = Reachability(hops)
+    if before is not None:
+        for name, hop in hops.items():
+            if before.hops.get(name) == hop and before.reachability.of(name):
+                found.note(name, reachable=True)
+    return found

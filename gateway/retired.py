@@ -1,0 +1,52 @@
+"""What reloads leave behind: closed when the last call that may still use it has ended."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from gateway.edge.generation import Generation
+from gateway.edge.transport import Transport
+from gateway.pipeline import Pipeline
+
+
+class Retired:
+    """Watcher over the calls of generations that have been replaced."""
+
+    def __init__(self, open_calls: Mapping[Any, Generation]) -> None:
+        """`open_calls` has the generation that each call goes by."""
+        self._open_calls = open_calls
+        self._pools: list[tuple[int, Transport]] = []  # and the first generation that does without it
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def replaced(self, before: Pipeline, after: Pipeline) -> None:
+        """New calls go by `after`."""
+        used = {one.transport for one in after.upstreams.values()}
+        number = after.generation.number
+        self._pools += [
+            (number, one.transport) for one in before.upstreams.values() if one.transport not in used
+        ]
+        if before.reachability is not after.reachability:
+            self._close(before.reachability.close())
+
+    def tick(self, now: float) -> None:
+        """Watcher: who is left?"""
+        if not self._pools:
+            return
+        newest = self._pools[-1][0]
+        oldest = min((one.number for one in self._open_calls.values()), default=newest)
+        for number, pool in self._pools:
+            if number <= oldest:
+                self._close(pool.close())
+        self._pools = [one for one in self._pools if one[0] > oldest]
+
+    async def close(self) -> None:
+        """At once."""
+        for _, pool in self._pools:
+            self._close(pool.close())
+        self._pools.clear()
+        await asyncio.gather(*self._closing)
+
+    def _close(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

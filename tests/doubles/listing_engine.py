@@ -1,0 +1,149 @@
+"""An engine that takes lists of inputs, prompts and conversations; what it answers tells whose item it was.
+
+The vector of a text begins with the numbers of its characters; a prompt or conversation is answered by its
+last text, in upper case. `poison` in an item makes the whole call a 400, as engines do it.
+"""
+
+import asyncio
+import base64
+import random
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from doubles.call import Call
+from doubles.gateway import InProcessGateway
+from doubles.script import Script, Step, Until, compact, full
+from doubles.settings import settings
+from doubles.upstream import FaultUpstream
+from doubles.vocabulary import EMBEDDINGS
+from doubles.waiting import eventually
+
+BATCH_CHAT = "/v1/chat/completions/batch"
+
+
+def vector(item: Any) -> list[float]:
+    """Whose item it was can be read from it; exact in 32 bits."""
+    numbers = item if isinstance(item, list) else [ord(one) for one in item]
+    return [float(len(numbers)), *(number / 4 for number in numbers[:12])]
+
+
+def packed(numbers: list[float]) -> str:
+    """As base64 of float32, little-endian."""
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+def refusal(status: int, message: str, **headers: str) -> list[Step]:
+    """An error in OpenAI's shape."""
+    error = {"message": message, "type": "engine", "param": None, "code": status}
+    return [full(compact({"error": error}), status, headers=headers.items())]
+
+
+class ListingEngine:
+    """Scripts an upstream. Between `hold` and `release` no answer comes; `shuffled` mixes their order."""
+
+    def __init__(self, upstream: FaultUpstream) -> None:
+        self.upstream = upstream
+        self.shuffled = False
+        self._go_on = asyncio.Event()
+        self._go_on.set()
+        upstream.always(self.answer)
+
+    def hold(self) -> None:
+        """What arrives from now on is answered after `release`."""
+        self._go_on = asyncio.Event()
+
+    def release(self) -> None:
+        """All that is held is answered."""
+        self._go_on.set()
+
+    def answer(self, call: Call) -> Script:
+        """The steps for this call."""
+        return [Until(self._go_on), *self.said(call)]
+
+    def said(self, call: Call) -> list[Step]:
+        """What this engine answers."""
+        asked, path = call.json(), call.target
+        payload = asked.get("input", asked.get("prompt", asked.get("messages")))
+        if not payload:
+            return refusal(400, "messages: List should have at least 1 item")
+        items = items_of(asked, path)
+        for at, item in enumerate(items):
+            if "poison" in str(item):
+                return refusal(400, f"input[{at}] is poisonous: {str(item)[:40]}")
+        listed = [self._item(path, asked, at, item) for at, item in enumerate(items)]
+        if self.shuffled:
+            random.Random(len(listed)).shuffle(listed)
+        return [full(compact(answer_with(path, asked["model"], listed, tokens(items))))]
+
+    def _item(self, path: str, asked: Mapping[str, Any], at: int, item: Any) -> dict[str, Any]:
+        if path == EMBEDDINGS:
+            numbers = vector(item)[: asked.get("dimensions")]
+            found: Any = packed(numbers) if asked.get("encoding_format") == "base64" else numbers
+            return {"object": "embedding", "index": at, "embedding": found}
+        if path.startswith("/v1/chat"):
+            message = {"role": "assistant", "content": item[-1]["content"].upper()}
+            return {"index": at, "message": message, "finish_reason": "stop"}
+        return {"index": at, "text": str(item).upper(), "logprobs": None, "finish_reason": "length"}
+
+
+class Always:
+    """In the place of `Payoff`: merging pays, and need not be tried first."""
+
+    def merging(self, load: int, now: float) -> bool:
+        """Whether it does."""
+        return True
+
+    def done(self, calls: int, now: float) -> None:
+        """Nothing is learned."""
+
+    def view(self) -> dict[str, float | bool]:
+        """For the admin port."""
+        return {"merging": True, "gain": 0.0}
+
+
+def items_of(asked: Mapping[str, Any], path: str) -> list[Any]:
+    """The items of a request, a single one as a list."""
+    if path == BATCH_CHAT:
+        return list(asked["messages"])
+    if "messages" in asked:
+        return [asked["messages"]]
+    payload = asked.get("input", asked.get("prompt"))
+    single = isinstance(payload, str) or isinstance(payload[0], int)
+    return [payload] if single else list(payload)
+
+
+def tokens(items: list[Any]) -> int:
+    """What this engine counts."""
+    return sum(len(item) if isinstance(item, list) else len(str(item)) // 3 + 1 for item in items)
+
+
+def answer_with(path: str, model: str, listed: list[dict[str, Any]], prompt: int) -> dict[str, Any]:
+    """The whole answer around the list."""
+    if path == EMBEDDINGS:
+        usage = {"prompt_tokens": prompt, "total_tokens": prompt}
+        return {"object": "list", "model": model, "data": listed, "usage": usage}
+    output = 3 * len(listed)
+    usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    name = "chat.completion" if path.startswith("/v1/chat") else "text_completion"
+    return {"id": "c1", "object": name, "created": 1, "model": model, "choices": listed, "usage": usage}
+
+
+def merging(url: str, batching: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """`settings` in which calls are gathered while one is under way, for as long as it is."""
+    return settings(url, batching={"max_inflight": 1, "max_wait": 0, **(batching or {})}, **more)
+
+
+async def gathered(gateway: InProcessGateway, calls: int) -> None:
+    """Waits until so many calls are held back to be merged."""
+    groups = gateway._gateway._pipeline.batching._groups
+    await eventually(
+        lambda: sum(group.batcher.waiting for group in groups.values()) == calls,
+        f"{calls} calls are gathered",
+    )
+
+
+async def at_rest(gateway: InProcessGateway) -> None:
+    """Waits until no group, batch or timer is left."""
+    batching = gateway._gateway._pipeline.batching
+    await eventually(lambda: not batching._groups and not batching._tasks, "no group and no batch is left")

@@ -1,0 +1,215 @@
+"""An upstream that cannot be reached, in whichever way: found out in time, and another one takes the call."""
+
+import asyncio
+import errno
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles.gateway import StartGateway
+from doubles.routed import routed
+from doubles.upstream import FaultUpstream
+from doubles.vocabulary import C0, ask
+
+KINDS = pytest.mark.parametrize("kind", ["lean", "aiohttp"])
+NAME = "engine.example"
+"""A host whose addresses a test decides."""
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[FaultUpstream]:
+    """A second upstream, in good health."""
+    async with FaultUpstream() as one:
+        yield one
+
+
+def section(kind: str, **timeouts: str) -> dict[str, Any]:
+    return {"transport": kind, "timeouts": {"connect": "200ms", **timeouts}}
+
+
+Connect = Callable[[int], Any]
+
+
+@pytest.fixture
+async def connecting(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Connect], None]:
+    """Lets a test decide what becomes of connections to a port."""
+    loop = asyncio.get_running_loop()
+    real, decided = loop.sock_connect, {}
+
+    async def connect(sock: socket.socket, address: Any) -> None:
+        if address[1] in decided:
+            await decided[address[1]]()
+        await real(sock, address)
+
+    monkeypatch.setattr(loop, "sock_connect", connect)
+    return decided.__setitem__
+
+
+async def nothing_comes_back() -> None:
+    """A black hole."""
+    await asyncio.Event().wait()
+
+
+@KINDS
+@pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH])
+async def test_row_3_unreachable(
+    kind: str,
+    number: int,
+    connecting: Any,
+    other: FaultUpstream,
+    upstream: FaultUpstream,
+    start_gateway: StartGateway,
+) -> None:
+    async def unreachable() -> None:
+        raise OSError(number, "unreachable")
+
+    connecting(upstream.port, unreachable)
+    gateway = await start_gateway(routed(upstream.url, other.url, upstream=section(kind)))
+    answer = await ask(gateway.port, C0)
+    assert (answer.status, answer.header("x-sluice-upstream")) == (200, "b")
+    await gateway.counted("sluice_retries_total", 1, upstream="a", reason="connect")
+    assert upstream.accepted == 0
+
+
+@KINDS
+async def test_row_2_a_black_hole_costs_the_time_to_connect_and_no_more(
+    kind: str, connecting: Any, other: FaultUpstream, upstream: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    connecting(upstream.port, nothing_comes_back)
+    gateway = await start_gateway(routed(upstream.url, other.url, upstream=section(kind)))
+    answer = await ask(gateway.port, C0)
+    assert (answer.status, answer.header("x-sluice-upstream")) == (200, "b")
+    await gateway.counted("sluice_retries_total", 1, upstream="a", reason="connect")
+
+
+@KINDS
+async def test_row_2_alone_it_is_a_503(
+    kind: str, connecting: Any, upstream: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    connecting(upstream.port, nothing_comes_back)
+    config = routed(upstream.url, upstream=section(kind), retry={"attempts": 1})
+    gateway = await start_gateway(config)
+    answer = await ask(gateway.port, C0)
+    assert (answer.status, answer.error["code"]) == (503, "upstream_unavailable")
+    assert answer.header("retry-after") == "1"
+
+
+# Names.
+
+
+@pytest.fixture
+async def naming(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Lets a test decide, by `ports`, where NAME is, or by `silent` that nobody says."""
+    loop = asyncio.get_running_loop()
+    real = loop.getaddrinfo
+    names: dict[str, Any] = {"silent": False, "ports": [], "asked": 0}
+
+    async def resolve(host: Any, port: Any, **hints: Any) -> Any:
+        if host != NAME:
+            return await real(host, port, **hints)
+        names["asked"] += 1
+        if names["silent"]:
+            await asyncio.Event().wait()
+        addresses = [("127.0.0.1", port) for port in names["ports"]]
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one) for one in addresses]
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolve)
+    return names
+
+
+@KINDS
+async def test_row_8_a_silent_name_server_costs_the_time_to_connect_and_no_more(
+    kind: str, naming: dict[str, Any], other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    naming["silent"] = True
+    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", other.url, upstream=section(kind)))
+    answers = await asyncio.gather(*(ask(gateway.port, C0) for _ in range(3)))
+    assert {answer.header("x-sluice-upstream") for answer in answers} == {"b"}
+    assert naming["asked"] > 0
+    await gateway.counted("sluice_inflight", 0)
+
+
+async def test_row_9_ops_13_an_upstream_that_moves_is_found_at_once(
+    naming: dict[str, Any],
+    upstream: FaultUpstream,
+    other: FaultUpstream,
+    start_gateway: StartGateway,
+) -> None:
+    """With the other transport within the ten seconds for which aiohttp keeps addresses."""
+    naming["ports"] = [upstream.port]
+    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", upstream=section("lean")))
+    assert (await ask(gateway.port, C0)).status == 200
+    await upstream.stop()
+    naming["ports"] = [other.port]
+    assert (await ask(gateway.port, C0)).status == 200
+    assert len(other.calls) == 1
+
+
+@KINDS
+async def test_ops_13_of_several_addresses_a_dead_one_is_skipped(
+    kind: str, naming: dict[str, Any], upstream: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # and nobody listens
+        naming["ports"] = [reserved.getsockname()[1], upstream.port]
+        config = routed(f"http://{NAME}:80/v1", upstream=section(kind), retry={"attempts": 1})
+        gateway = await start_gateway(config)
+        assert (await ask(gateway.port, C0)).status == 200
+    await gateway.counted("sluice_upstream_attempts_total", 1)
+
+
+# TLS.
+
+
+@pytest.fixture
+async def self_signed(tmp_path: Path) -> AsyncIterator[str]:
+    """The base URL of a server whose certificate nobody vouches for."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: it makes the certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=localhost",
+    ]
+    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run([*make, *files], check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    yield f"https://localhost:{server.sockets[0].getsockname()[1]}/v1"
+    server.close()
+    await server.wait_closed()
+
+
+@KINDS
+async def test_row_11_a_certificate_that_nobody_vouches_for(
+    kind: str, self_signed: str, other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    """Neither tried again nor without TLS; another upstream may be in order."""
+    gateway = await start_gateway(
+        routed(self_signed, upstream=section(kind, connect="5s"), retry={"attempts": 5})
+    )
+    answer = await ask(gateway.port, C0)
+    assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+    assert "localhost" not in answer.error["message"]
+    assert answer.header("x-sluice-attempts") == "1"
+    await gateway.counted("sluice_upstream_attempts_total", 1, verdict="fatal")
+    second = await start_gateway(routed(self_signed, other.url, upstream=section(kind, connect="5s")))
+    assert (await ask(second.port, C0)).header("x-sluice-upstream") == "b"
