@@ -98,6 +98,9 @@ class Sealed(Protocol):
     def seal(self, call: "Call") -> None:
         """Its permit is there and `call.candidate` is set: make `call.body`. Nobody joins it after this."""
 
+    def bodies(self) -> Sequence[bytes]:
+        """The requests that have gone with it, as their clients sent them."""
+
 
 class Call:
     """One request of a client on its way. Times are monotonic seconds; 0.0 means "not yet".

@@ -10,12 +10,13 @@ from gateway.edge.offers import Offers
 from gateway.layers.batch import Batching, Counts, Terms
 from gateway.metrics import Metrics, observer
 from gateway.policy.batch import Bounds
+from gateway.policy.poison import Poison
 
 _LISTS_OF_PROMPTS = ("vllm", "sglang")
 _UNBOUNDED = 10**12
 
 
-def batching(config: cfg.Config, offers: Offers, metrics: Metrics, clock: Clock) -> Batching:
+def batching(config: cfg.Config, offers: Offers, metrics: Metrics, clock: Clock, poison: Poison) -> Batching:
     """The layer for this config."""
     terms: dict[tuple[str, str], Terms] = {}
     for model in config.models.values():
@@ -24,7 +25,7 @@ def batching(config: cfg.Config, offers: Offers, metrics: Metrics, clock: Clock)
     def terms_of(call: Call) -> Terms | None:
         return terms.get((call.model, call.endpoint))
 
-    return Batching(terms_of, _counts(metrics), clock)
+    return Batching(terms_of, _counts(metrics), clock, poison.suspected)
 
 
 def _terms(config: cfg.Config, model: cfg.Model, offers: Offers) -> Iterable[tuple[str, Terms]]:

@@ -135,7 +135,7 @@ class Pipelines:
         self.accounts.take(config, spent)
         asked = {name: one for name, one in upstreams.items() if config.upstreams[name].kind == "vllm"}
         offers = Offers(asked, self._clock)
-        batching = merging.batching(config, offers, self._metrics, self._clock)
+        batching = merging.batching(config, offers, self._metrics, self._clock, self._poison)
         generation = Generation(
             1 if before is None else before.generation.number + 1,
             self._stack(config, attempt, queue, forward, batching),

@@ -91,7 +91,7 @@ SENTENCES: Final = {
     "batching.policy": "`eager`: send at once while a slot is free; `window`: hold until `max_wait` or full.",
     "batching.max_size": "Calls in one batch.",
     "batching.max_tokens": "Estimated input tokens in one batch.",
-    "batching.max_wait": "Longest time that a call is held back.",
+    "batching.max_wait": "Longest time that a call is held back; 0 with `eager`: no bound but a free slot.",
     "batching.max_inflight": "`eager`: batches under way before gathering starts.",
     "batching.merge_max_output": "Generation merges only up to this `max_tokens`.",
     "batching.merge_chat": "`auto`: short, alike chat calls may share one call where the engine offers it.",

@@ -21,7 +21,6 @@ def _candidates(config: Config) -> Iterator[Candidate]:
 
 
 _ROWS: Final = (
-    _Row("upstreams.max_inputs", "lists are not split"),
     _Row("models.candidates.max_output", "calls are not measured against it"),
     _Row("models.candidates.capabilities", "calls are not routed by them"),
     _Row(
@@ -39,15 +38,9 @@ _ROWS: Final = (
         "an overflow is an error",
         lambda c: any(model.on_overflow != "error" for model in c.models.values()),
     ),
-    _Row("models.batching", "calls are sent one by one", lambda c: _merges(c)),
     _Row("models.cache", "answers are not kept", lambda c: _caches(c)),
-    _Row("batching", "calls are sent one by one", lambda c: _merges(c)),
     _Row("cache", "answers are not kept", lambda c: _caches(c)),
 )
-
-
-def _merges(config: Config) -> bool:
-    return any(model.batching.policy != "off" for model in config.models.values())
 
 
 def _caches(config: Config) -> bool:

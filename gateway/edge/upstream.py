@@ -71,7 +71,8 @@ class Upstream:
 
     def deadline(self, call: Call) -> float:
         """When the call has to be answered, or its stream begun: the sooner of both sides' limits."""
-        return min(call.accepted_at + self.total_s, call.deadline)
+        at = call.accepted_at + self.total_s
+        return at if at < call.deadline else call.deadline
 
     def asks_usage(self, call: Call) -> Sequence[Edit]:
         """The edits by which a stream's request asks for usage; none where the client does, or need not."""

@@ -97,7 +97,8 @@ class Attempt:
             pause_s = _BUSY_S if failure.retry_after is None else failure.retry_after
             self.busy[candidate] = now + min(pause_s, _LONGEST_BUSY_S)
         if failure.cause == RESET:
-            self.poison.died(call.body, candidate.upstream, now)
+            for body in (call.body,) if call.batch is None else call.batch.bodies():
+                self.poison.died(body, candidate.upstream, now)
 
     def _end(self, candidate: Candidate, ticket: int, verdict: str | None) -> None:
         """An attempt that tells nothing of its upstream; without a verdict it has not been made at all."""

@@ -76,7 +76,15 @@ class Group:
 class Batching:
     """The layer. `terms(call)` is None where calls are never merged."""
 
-    def __init__(self, terms: Callable[[Call], Terms | None], counts: Counts, clock: Clock) -> None:
+    def __init__(
+        self,
+        terms: Callable[[Call], Terms | None],
+        counts: Counts,
+        clock: Clock,
+        suspected: Callable[[bytes, float], bool] = lambda body, now: False,
+    ) -> None:
+        """`suspected(body, now)` tells whether an engine may have died of this request."""
+        self._suspected = suspected
         self._terms = terms
         self._counts = counts
         self._clock = clock
@@ -97,6 +105,8 @@ class Batching:
                 return in_parts(inner, call, parsed, bounds.max_items, bounds.max_tokens, self._clock)
             if parsed.output > terms.max_output or not terms.offered():
                 return inner(call)
+            if self._suspected(call.body, call.ready_at):
+                return inner(call)  # what it may do to an engine shall be done to nobody else, and be told
             kind = self._kind(call, parsed, terms)
             if kind.payoff is not None and not kind.payoff.merging(kind.load + 1, self._clock()):
                 return self._counted(inner, call, kind)
@@ -182,9 +192,10 @@ class Batching:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _taken(self, group: Group, batch: Batch) -> list[Share]:
+    def _taken(self, group: Group, batch: Batch, only_first: bool) -> list[Share]:
         now = self._clock()
-        shares = [one for one in group.batcher.take(batch, now) if isinstance(one, Share)]
+        members = group.batcher.take(batch, now, only_first=only_first)
+        shares = [one for one in members if isinstance(one, Share)]
         for share in shares:
             self._counts.wait(group.route.name, batch.release, now - share.arrived)
         if shares:
@@ -222,16 +233,12 @@ class Batching:
         for batch in group.batcher.leave(share):
             group.under_way[batch].cancel()
         for merged in group.under_way.values():
-            if merged.shares and all(one.left for one in merged.shares):
-                merged.cancel()
+            merged.leave(share)
 
     def _arm(self, inner: Handler, group: Group) -> None:
         """One timer for a group, for the moment at which its oldest has waited long enough."""
         batcher = group.batcher
         due = batcher.next_due()
-        if due is None and not (batcher.idle or batcher.waiting or batcher.under_way):
-            # Only those are awaited who were just answered, and they may never come.
-            due = self._clock() + group.kind.tuning.patience()[1]
         if group.timer is not None:
             if due is not None and group.rings_at <= due:
                 return  # it sets itself again

@@ -1,11 +1,17 @@
 """Estimates of what a call will use: made once, when somebody needs it, and corrected by what it has used."""
 
 from functools import lru_cache
+from typing import Final
 
 from gateway.call import Call, Estimate, Tokens
-from gateway.metrics import Metrics
+from gateway.metrics import Metrics, observer
 from gateway.policy.tokens import Estimator
 from gateway.wire import payload
+
+ALL: Final = 128
+"""So many calls of a model are all learned from ..."""
+ONE_IN: Final = 8
+"""... and then every eighth."""
 
 
 class Estimates:
@@ -13,7 +19,9 @@ class Estimates:
 
     def __init__(self, estimator: Estimator, metrics: Metrics) -> None:
         self._estimator = estimator
-        self._ratio = lru_cache(maxsize=None)(metrics.estimate_ratio.labels)
+        self._seen: dict[str, int] = {}
+        ratio = metrics.estimate_ratio
+        self._ratio = lru_cache(maxsize=None)(lambda model: observer(ratio.labels(model)))
 
     def make(self, call: Call) -> Estimate:
         """The call's estimate, for its candidate."""
@@ -32,6 +40,10 @@ class Estimates:
             return
         if call.batch_size > 1:  # its tokens are a share by our own estimate
             return
-        self._estimator.learn(estimate, call.candidate.model, call.caller.name, used)
         if call.route is not None and used.input > 0 and estimate.input > 0:
-            self._ratio(call.route.name).observe(used.input / estimate.input)
+            self._ratio(call.route.name)(used.input / estimate.input)
+        model = call.candidate.model
+        seen = self._seen[model] = self._seen.get(model, 0) + 1
+        if seen > ALL and seen % ONE_IN:
+            return  # learning costs more than the estimate; what is known by now changes slowly
+        self._estimator.learn(estimate, model, call.caller.name, used)

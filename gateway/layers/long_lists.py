@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.call import Call, Credentials, Handler, Reply
+from gateway.call import Call, Credentials, Estimate, Handler, Reply, Route
 from gateway.clock import Clock
-from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, Failure, Refusal
+from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
 from gateway.policy.price import cost
 from gateway.wire import merge
 from gateway.wire.merge import Mergeable
 
 _NOBODY: Final = Credentials(None, None, None)
+_ABREAST: Final = 16
+"""So many parts of one list are under way or wait for a slot: one caller's list must not fill the queue."""
 
 
 class _Part:
@@ -28,7 +30,9 @@ class _Part:
         one.ready_at, one.deadline, one.headers = call.ready_at, call.deadline, call.headers
         one.model, one.route, one.candidate = call.model, call.route, call.candidate
         one.caller, one.priority = call.caller, call.priority
-        one.batch = self
+        one.batch, one.body, self._whole = self, call.body, call.body
+        tokens = sum(parsed.weights[part]) + len(self._items) * parsed.output
+        one.estimate = Estimate(0, tokens, capped=False)  # each part is paced as what it is
 
     def seal(self, call: Call) -> None:
         """Make the body."""
@@ -37,10 +41,15 @@ class _Part:
         call.body = merge.build(self._endpoint, self._parsed, call.candidate.encoded, self._items)[1]
         call.spans = ()
 
-    async def send(self, inner: Handler) -> Reply | Refusal:
+    def bodies(self) -> Sequence[bytes]:
+        """The list that it is a part of."""
+        return (self._whole,)
+
+    async def send(self, inner: Handler, abreast: asyncio.Semaphore) -> Reply | Refusal:
         """Its answer; positions in an error are those of the whole list."""
         try:
-            return await inner(self.call)
+            async with abreast:
+                return await inner(self.call)
         except Failure as failure:
             raise failure.again(merge.shift_positions(failure.message, self.offset)) from None
 
@@ -48,10 +57,11 @@ class _Part:
 async def in_parts(
     inner: Handler, call: Call, parsed: Mergeable, max_items: int, max_tokens: int, clock: Clock
 ) -> Reply | Refusal:
-    """All parts at once, as far as their upstream has slots; the first one that fails ends the others."""
+    """So many parts at once, as far as their upstream has slots; the first that fails ends the others."""
     slices = merge.split_list(parsed.items, parsed.weights, max_items, max_tokens)
     parts = [_Part(call, parsed, one) for one in slices]
-    tasks = [asyncio.create_task(part.send(inner)) for part in parts]
+    abreast = asyncio.Semaphore(_ABREAST)
+    tasks = [asyncio.create_task(part.send(inner, abreast)) for part in parts]
     try:
         replies = await _all(tasks)
     finally:
@@ -63,6 +73,12 @@ async def in_parts(
         return replies
     if call.route is None:
         raise AssertionError("the gates above set the route")
+    if len({_served_by(call.route, part.call) for part in parts}) > 1:
+        raise Failure(
+            UPSTREAM_UNAVAILABLE,
+            "The parts of the list were answered by different models; send it again.",
+            cause=INVALID,
+        )
     joined = merge.join(
         call.endpoint,
         [reply.body for reply in replies],
@@ -88,6 +104,11 @@ async def _all(tasks: Sequence["asyncio.Task[Reply | Refusal]"]) -> list[Reply] 
         if isinstance(reply, Refusal):
             return reply
     return [reply for task in tasks if isinstance(reply := task.result(), Reply)]
+
+
+def _served_by(route: Route, part: Call) -> Route | None:
+    """The model that answered: vectors of a fallback do not go with those of the model asked for."""
+    return next((one for one in (route, *route.fallbacks) if part.candidate in one.candidates), None)
 
 
 def _show(call: Call, parts: Sequence[_Part], now: float) -> None:

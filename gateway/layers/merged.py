@@ -15,7 +15,10 @@ from gateway.call import (
     Tokens,
 )
 from gateway.errors import (
+    DEADLINE_IN_QUEUE,
     INVALID,
+    PASSED_THROUGH,
+    STATUS,
     TOTAL,
     UPSTREAM_INVALID_RESPONSE,
     UPSTREAM_RATE_LIMITED,
@@ -83,12 +86,16 @@ async def sent_alone(inner: Handler, share: Share) -> Reply | Refusal:
 
 
 class Merged:
-    """`Sealed`: takes its callers when it goes. `take` gives those who go with it, as the batcher decides."""
+    """`Sealed`: takes its callers when it goes. `take` gives those who go with it, as the batcher decides.
 
-    def __init__(self, route: Route, endpoint: str, take: Callable[[], Sequence[Share]]) -> None:
+    It is asked whether only the first one is meant.
+    """
+
+    def __init__(self, route: Route, endpoint: str, take: Callable[[bool], Sequence[Share]]) -> None:
         self._route = route
         self._endpoint = endpoint
-        self._take: Callable[[], Sequence[Share]] | None = take
+        self._take: Callable[[bool], Sequence[Share]] | None = take
+        self._call: Call | None = None  # once it has been sealed
         self.shares: Sequence[Share] = ()
         self.task: asyncio.Task[None] | None = None
 
@@ -100,7 +107,8 @@ class Merged:
         theirs = first.call
         call = Call(self._endpoint, f"{theirs.request_id[:120]}-merged", _NOBODY, theirs.accepted_at)
         call.ready_at, call.deadline = theirs.ready_at, theirs.deadline
-        call.headers = {name: theirs.headers[name] for name in headers if name in theirs.headers}
+        named = (*headers, "x-stainless-retry-count")  # which says how many attempts are left
+        call.headers = {name: theirs.headers[name] for name in named if name in theirs.headers}
         call.model, call.route, call.candidate = theirs.model, theirs.route, theirs.candidate
         call.caller, call.priority = theirs.caller, theirs.priority
         # All of it is a guess: nobody knows yet who goes with it.
@@ -108,21 +116,24 @@ class Merged:
         call.batch = self
         return call
 
-    def taken(self) -> Sequence[Share]:
+    def taken(self, *, only_first: bool = False) -> Sequence[Share]:
         """Who goes with it. Nobody joins it after this."""
         if self._take is not None:
             take, self._take = self._take, None
-            self.shares = take()
+            self.shares = take(only_first)
         return self.shares
 
     def seal(self, call: Call) -> None:
         """Make the body, of those who are still here; again for each attempt."""
         if call.candidate is None:
             raise AssertionError("set before a call goes")
-        here = [share for share in self.taken() if not share.left]
+        self.shares = [share for share in self.taken() if not share.left]
         if not self.shares:
             raise _Nobody
-        self.shares = here or self.shares
+        self._call = call
+        # Nobody's haste is the others': it ends when the time of the most patient one does.
+        call.deadline = max(share.call.deadline for share in self.shares)
+        call.accepted_at = max(share.call.accepted_at for share in self.shares)
         if len(self.shares) == 1:
             _as_itself(call, self.shares[0].call)
             return
@@ -132,21 +143,22 @@ class Merged:
         )
         call.spans = ()
 
+    def bodies(self) -> Sequence[bytes]:
+        """What its callers have sent."""
+        return [share.call.body for share in self.shares]
+
     async def send(self, inner: Handler, call: Call) -> Outcome:
         """One call for all of them, and everybody told."""
         try:
             reply = await inner(call)
         except Failure as failure:
-            again = judge(failure).again
-            if len(self.taken()) > 1 and again in ("never", "overflow") and failure.cause != TOTAL:
-                # Somebody's input is wrong, and nobody else shall suffer for it.
-                self._tell_all(call, ALONE)
-            else:
-                self._tell_all(call, failure)
+            self._failed(call, failure)
             return ended(failure)
         except _Nobody:
             return FAILED
         if isinstance(reply, Refusal):
+            # The place in the queue was the first one's, and so was the deadline.
+            self.taken(only_first=reply.kind is DEADLINE_IN_QUEUE)
             self._tell_all(call, reply)
             return FAILED
         if self._distribute(call, reply):
@@ -158,16 +170,36 @@ class Merged:
         self._tell_all(call, ALONE)
         return FAILED
 
+    def _failed(self, call: Call, failure: Failure) -> None:
+        several, of_input = len(self.taken()) > 1, failure.status in PASSED_THROUGH
+        if several and failure.cause != TOTAL and (of_input or judge(failure).again in ("never", "overflow")):
+            # Somebody's input is wrong, and nobody else shall suffer for it.
+            self._tell_all(call, ALONE)
+        elif several and failure.cause == STATUS and call.candidate is not None:
+            # Its words may quote one of them, which is nothing for the others.
+            told = f"Upstream `{call.candidate.upstream}` answered with status {failure.status}."
+            self._tell_all(call, failure.again(told))
+        else:
+            self._tell_all(call, failure)
+
     def fail(self, error: Exception) -> None:
         """A bug of ours has ended it."""
         for share in self.taken():
             if not share.outcome.done():
                 share.outcome.set_exception(error)
 
+    def leave(self, share: Share) -> None:
+        """This caller has left. Who was under way has cost something."""
+        if self._call is not None and share in self.shares:
+            _show(share.call, self._call, len(self.shares))
+        if self.shares and all(one.left for one in self.shares):
+            self.cancel()
+
     def cancel(self) -> None:
         """All of its callers have left."""
         if self.task is not None:
-            self.task.cancel()
+            # Not before it has begun: of a task that is cancelled before, not even `finally` runs.
+            asyncio.get_running_loop().call_soon(self.task.cancel)
 
     def _tell_all(self, call: Call, outcome: object) -> None:
         shares = self.taken()

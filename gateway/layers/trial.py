@@ -80,12 +80,12 @@ class Trial:
         attempt, candidate = self._attempt, self._candidate()
         now, judgement = attempt.clock(), judge(failure)
         self._tried.add(candidate)
-        if judgement.again == "never":
-            raise failure
+        free, batch = judgement.again == "overflow", self._call.batch
+        if judgement.again == "never" or (free and batch is not None and len(batch.bodies()) > 1):
+            raise failure  # of several that share a call one is too long: each finds its own way
         poisoned = attempt.poison.refused(self._call.body, now)
         if poisoned is not None:
             return poisonous(poisoned)
-        free = judgement.again == "overflow"
         if free:
             self._plan.overflowed(candidate)
         else:

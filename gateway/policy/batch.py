@@ -171,12 +171,19 @@ class Batcher:
         self._tickets.clear()
         return surplus
 
-    def take(self, batch: Batch, now: float) -> list[Member]:
-        """Seal it: its members, in fair order. A second time the same. Nobody, if all went with others."""
+    def take(self, batch: Batch, now: float, *, only_first: bool = False) -> list[Member]:
+        """Seal it: its members, in fair order. A second time the same. Nobody, if all went with others.
+
+        `only_first`: nobody but its `first`, if that one still waits.
+        """
         if not batch.sealed:
             batch.sealed = True
             self._tickets.pop(batch, None)
-            batch.members = self._pool.choose(self._room(), now)
+            if not only_first:
+                batch.members = self._pool.choose(self._room(), now)
+            elif batch.first.state == WAITING:
+                self._pool.remove(batch.first)
+                batch.members = [batch.first]
         return batch.members
 
     def _room(self, batches: int = 1) -> Room:

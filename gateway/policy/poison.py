@@ -51,6 +51,11 @@ class Poison:
         if suspect.deaths >= DEATHS:
             self._refusing_until = now + REFUSED_S
 
+    def suspected(self, body: bytes, now: float) -> bool:
+        """Whether an engine has died with this request lately: it had better not be merged with others."""
+        suspect = self._suspects.get(_key(body)) if self._suspects else None
+        return suspect is not None and now - suspect.latest < REMEMBERED_S
+
     def refused(self, body: bytes, now: float) -> float | None:
         """Seconds for which this request is refused; None: it may go."""
         if now >= self._refusing_until:  # nothing is refused, nothing need be hashed

@@ -52,4 +52,5 @@ def read_timeout(given: Mapping[str, str]) -> float:
 
 def priority(given: Mapping[str, str], own: Priority) -> Priority:
     """The class of a call whose key has the class `own`: the header can lower it, never raise it."""
-    return BATCH if given.get("x-sluice-priority", "").strip().lower() == BATCH else own
+    told = given.get("x-sluice-priority")
+    return BATCH if told is not None and told.strip().lower() == BATCH else own

@@ -190,17 +190,15 @@ def tokens(block: msgspec.Raw) -> Tokens | None:
     if usage is None:
         return None
     prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Tokens(
-        _count(usage.prompt_tokens),
-        _count(usage.completion_tokens),
-        _count(prompt.cached_tokens if prompt else None),
-        _count(output.reasoning_tokens if output else None),
-    )
-
-
-def _count(told: int | None) -> int:
-    """What an upstream says may be nonsense, but must neither be credited nor ruin an account."""
-    return min(max(told or 0, 0), _MOST_TOKENS)
+    given = usage.prompt_tokens or 0
+    generated = usage.completion_tokens or 0
+    cached = (prompt.cached_tokens if prompt else None) or 0
+    reasoning = (output.reasoning_tokens if output else None) or 0
+    most = _MOST_TOKENS
+    if 0 <= given <= most and 0 <= generated <= most and 0 <= cached <= most and 0 <= reasoning <= most:
+        return Tokens(given, generated, cached, reasoning)
+    # What an upstream says may be nonsense, but must neither be credited nor ruin an account.
+    return Tokens(*[min(max(count, 0), most) for count in (given, generated, cached, reasoning)])
 
 
 def render_error(message: str, kind: str, param: str | None, code: str | None) -> bytes:

@@ -81,21 +81,14 @@ def test_no_traceback_where_the_terminal_knows_only_ascii(tmp_path):
 
 def test_unbuilt_features_are_named_only_where_they_are_asked_for(good):
     assert unbuilt(good(MINIMAL)) == []
-    quiet = "redis: null\nbatching: {policy: off}\ncache: {enabled: false}\nusage: {store: off}\n"
+    quiet = "redis: null\ncache: {enabled: false}\nusage: {store: off}\n"
     assert unbuilt(good(MINIMAL + quiet)) == []
 
 
 def test_every_unbuilt_feature_is_named_where_it_is_asked_for(good, monkeypatch):
     # The machine need not have a time zone database.
     monkeypatch.setattr("gateway.config.scalars.zoneinfo.ZoneInfo", str)
-    asked = {
-        "policy: off": "policy: eager",
-    }
-    text = FULL
-    for quiet, loud in asked.items():
-        assert quiet in text
-        text = text.replace(quiet, loud)
-    named = {line.split(" (")[0] for line in unbuilt(good(text))}
+    named = {line.split(" (")[0] for line in unbuilt(good(FULL))}
     assert named == {row.field for row in _ROWS}
 
 

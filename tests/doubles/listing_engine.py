@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from doubles.call import Call
-from doubles.gateway import InProcessGateway
+from doubles.gateway import InProcessGateway, StartGateway
+from doubles.rawclient import Answer, RawClient
 from doubles.script import Script, Step, Until, compact, full
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
-from doubles.vocabulary import EMBEDDINGS
+from doubles.vocabulary import E0, EMBEDDINGS, ask
 from doubles.waiting import eventually
 
 BATCH_CHAT = "/v1/chat/completions/batch"
@@ -147,3 +148,64 @@ async def at_rest(gateway: InProcessGateway) -> None:
     """Waits until no group, batch or timer is left."""
     batching = gateway._gateway._pipeline.batching
     await eventually(lambda: not batching._groups and not batching._tasks, "no group and no batch is left")
+
+
+def text(given: Any, **more: Any) -> dict[str, Any]:
+    """A request for embeddings."""
+    return {**E0, "input": given, **more}
+
+
+class Gathering:
+    """One call under way, and those who wait to leave together when it ends."""
+
+    def __init__(self, gateway: InProcessGateway, engine: ListingEngine) -> None:
+        self.gateway, self.engine, self.upstream = gateway, engine, engine.upstream
+        self.first: asyncio.Task[Answer]
+        self.tasks: list[asyncio.Task[Answer]] = []
+
+    async def gather(self, given: list[Any], headers: Any = ()) -> None:
+        """All of these wait."""
+        before = len(self.upstream.calls)
+        self.engine.hold()
+        self.first = asyncio.create_task(ask(self.gateway.port, text("first"), headers, EMBEDDINGS))
+        await self.upstream.received(before + 1)
+        for number, one in enumerate(given):
+            body = one if isinstance(one, bytes) else text(one)
+            self.tasks.append(asyncio.create_task(ask(self.gateway.port, body, headers, EMBEDDINGS)))
+            await gathered(self.gateway, number + 1)
+
+    async def ends(self) -> list[Answer]:
+        """They leave, and are answered."""
+        self.engine.release()
+        assert (await self.first).status == 200
+        answers = list(await asyncio.gather(*self.tasks))
+        await at_rest(self.gateway)
+        return answers
+
+    def sent(self) -> list[Any]:
+        """What the upstream got after the first call."""
+        return [one.json()["input"] for one in self.upstream.calls[1:]]
+
+
+async def gathering(
+    given: list[Any], engine: ListingEngine, start: StartGateway, config: Mapping[str, Any] | None = None
+) -> Gathering:
+    """A gateway with this config, else `merging`, and these calls that wait."""
+    gathering = Gathering(await start(config or merging(engine.upstream.url)), engine)
+    await gathering.gather(given)
+    return gathering
+
+
+def own(answer: Answer, given: str) -> None:
+    """It is the answer to this text, as if asked alone."""
+    assert answer.status == 200, answer.body
+    said = answer.json()
+    assert (said["object"], said["model"]) == ("list", "m-embed")
+    assert said["data"] == [{"object": "embedding", "index": 0, "embedding": vector(given)}]
+
+
+async def asks(gateway: InProcessGateway, given: str) -> RawClient:
+    """A client that has asked, and may go."""
+    client = await RawClient.open(gateway.port)
+    await client.request("POST", EMBEDDINGS, text(given))
+    return client
