@@ -1,6 +1,7 @@
 """Callers in a closed loop, each with one call under way; and raw lists, sent as large as they are."""
 
 import asyncio
+import math
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,9 +54,9 @@ class Stretch:
     taken: list[float] = field(default_factory=list)
 
     def quantile(self, share: float) -> float:
-        """Seconds within which so many calls were answered."""
+        """Seconds within which so many calls were answered; not a number where none was."""
         ordered = sorted(self.taken)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return math.nan if not ordered else ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 async def loop(port: int, path: str, make: Make, callers: int, seconds: float, items: int = 1) -> Stretch:
