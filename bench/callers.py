@@ -1,8 +1,8 @@
 """Callers in a closed loop, each with one call under way; and raw lists, sent as large as they are."""
 
 import asyncio
-import math
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
