@@ -408,3 +408,12 @@ async def test_generation_is_merged_where_that_pays_and_not_where_it_does_not():
         assert await scene.rest()
     assert merged["pays"] > 4
     assert merged["does not"] < 1.2
+
+
+@virtual
+async def test_a_window_merges_generation_whether_it_is_faster_or_not():
+    scene = Scene(permits=2, max_inflight=2, policy="window", max_wait=0.05, cost=lambda n: 0.02 * n)
+    await loops(scene, 16, 10.0, endpoint=CHAT)
+    late = [len(items) for at, items in scene.sent if at > 5]
+    assert sum(late) / len(late) > 4
+    assert await scene.rest()
