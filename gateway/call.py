@@ -69,6 +69,9 @@ class Credentials:
         self.api_key = api_key
 
 
+_NOBODY: Final = Credentials(None, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """What a call used. `cached_input` and `reasoning` are parts of `input` and `output`, not beside them."""
@@ -179,6 +182,14 @@ class Call:
         self.status = 0
         self.outcome = "internal_error"  # until something better is known
         self.lease = Lease()
+
+    def stand_in(self, request_id: str) -> "Call":
+        """A call that the gateway makes in place of this one: same way and same patience, nobody's key."""
+        call = Call(self.endpoint, request_id, _NOBODY, self.accepted_at)
+        call.ready_at, call.deadline, call.headers = self.ready_at, self.deadline, self.headers
+        call.model, call.route, call.candidate = self.model, self.route, self.candidate
+        call.caller, call.priority = self.caller, self.priority
+        return call
 
     def overhead_s(self, now: float) -> float:
         """Seconds that the gateway itself took: before the upstream call, and from its answer to ours.

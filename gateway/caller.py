@@ -35,9 +35,6 @@ class Ledgered(Protocol):
     def standing(self, now: float) -> Standing:
         """As of now."""
 
-    def spent(self, day: str) -> int:
-        """Nano-dollars that are spent or promised that day, as far as this process knows."""
-
 
 class Caller:
     """Whose key a call was made with, which public models it may use (None: all), and its limits, if any."""

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from gateway import assembly, log, merging
 from gateway.accounts import Accounts
@@ -29,7 +29,7 @@ from gateway.edge.upstream import Upstream
 from gateway.layers.attempt import Attempt, Counts, Health, Rules
 from gateway.layers.batch import Batching
 from gateway.layers.estimates import Estimates
-from gateway.layers.queue import Place, Queue
+from gateway.layers.queue import Queue
 from gateway.layers.spend import Spend
 from gateway.metrics import Metrics, counter, observer
 from gateway.policy.breaker import Breaker
@@ -181,19 +181,12 @@ class Pipelines:
 
     def _adjust(self, config: cfg.Config, queue: Queue) -> None:
         """Give the lines their limits, and let go whom these let go."""
-        now = self._clock()
         for name, one in config.upstreams.items():
             line, permits = self._lines[name], self._permits(one)
             line.free += permits - line.permits  # below 0 while more are under way
             line.permits, line.total_s = permits, one.timeouts.total
             line.pace = self._pace(one)
-            if line.pace is not None:
-                queue.learn(name, {})  # it may hold some, and has the timer for them
-                continue
-            for waiter in self._room.next(line, now):
-                turn = cast(Place, waiter).turn
-                if not turn.done():
-                    turn.set_result(None)
+            queue.look(name)
 
     def _pace(self, one: cfg.Upstream) -> Pace | None:
         rpm, tpm = self._share.part(one.rate.rpm), self._share.part(one.rate.tpm)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from gateway.call import EMBEDDINGS, Call, Reply, Route
+from gateway.call import Call, Reply, Route
 from gateway.clock import Clock
 from gateway.edge.reachability import Reachability
 from gateway.edge.relay import StreamRelay
@@ -11,7 +11,7 @@ from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Exchange
 from gateway.edge.upstream import LONGEST_ERROR, Upstream
 from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
-from gateway.policy.price import cost
+from gateway.policy.spending import charge
 from gateway.wire import headers as wire_headers
 from gateway.wire import openai, splice
 from gateway.wire.chunks import ChunkReader
@@ -61,14 +61,13 @@ class Forward:
         try:
             if not 200 <= exchange.status < 300:
                 error = await self._error_body(exchange, upstream)
-                again = None
                 if asks and exchange.status in (400, 422):
                     again = await upstream.send_unasked(call, candidate, error)
-                if again is None:
-                    raise self._refused(exchange, upstream, call, error)
-                exchange, asks = again, ()
+                    if again is not None:
+                        exchange, asks, error = again, (), b""
+                        if not 200 <= exchange.status < 300:
+                            error = await self._error_body(exchange, upstream)
                 if not 200 <= exchange.status < 300:
-                    error = await self._error_body(exchange, upstream)
                     raise self._refused(exchange, upstream, call, error)
             self._heard(exchange, upstream, call)
             if call.stream:
@@ -104,12 +103,7 @@ class Forward:
         if openai.is_error(answer):
             raise upstream.failure(200, body, exchange.headers)
         call.answered_at = self._clock()
-        if answer.usage is not openai.NULL:
-            call.tokens = openai.tokens(answer.usage)
-        if call.tokens is None:
-            call.generated = 0 if call.endpoint == EMBEDDINGS else len(body) // 4
-        elif call.candidate is not None and call.candidate.price is not None:
-            call.cost = cost(call.tokens, call.candidate.price)
+        charge(call, openai.tokens(answer.usage) if answer.usage is not openai.NULL else None, body)
         if call.batch is None and isinstance(answer.model, str) and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
         return Reply(200, body)

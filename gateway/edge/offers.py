@@ -39,10 +39,6 @@ class Offers:
             task.add_done_callback(self._asking.discard)
         return offered
 
-    def withdraw(self, upstream: str) -> None:
-        """It has answered that it does not know the route after all."""
-        self._offered[upstream] = False
-
     async def _ask(self, upstream: Upstream) -> None:
         try:
             status = await upstream.probe(BATCH_CHAT, b'{"messages":[]}', self._clock() + _PATIENCE_S)

@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.call import Call, Credentials, Estimate, Handler, Reply, Route
+from gateway.call import Call, Estimate, Handler, Reply, Route
 from gateway.clock import Clock
 from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
-from gateway.policy.price import cost
+from gateway.policy.spending import charge
 from gateway.wire import merge
 from gateway.wire.merge import Mergeable
 
-_NOBODY: Final = Credentials(None, None, None)
 _ABREAST: Final = 16
 """So many parts of one list are under way or wait for a slot: one caller's list must not fill the queue."""
 
@@ -24,12 +23,7 @@ class _Part:
         self._endpoint = call.endpoint
         self.offset = part.start
         self._items = parsed.items[part]
-        self.call = one = Call(
-            call.endpoint, f"{call.request_id[:120]}-{part.start}", _NOBODY, call.accepted_at
-        )
-        one.ready_at, one.deadline, one.headers = call.ready_at, call.deadline, call.headers
-        one.model, one.route, one.candidate = call.model, call.route, call.candidate
-        one.caller, one.priority = call.caller, call.priority
+        self.call = one = call.stand_in(f"{call.request_id[:120]}-{part.start}")
         one.batch, one.body, self._whole = self, call.body, call.body
         tokens = sum(parsed.weights[part]) + len(self._items) * parsed.output
         one.estimate = Estimate(0, tokens, capped=False)  # each part is paced as what it is
@@ -92,9 +86,8 @@ async def in_parts(
             "The upstream did not answer each item of the list once.",
             cause=INVALID,
         )
-    body, call.tokens = joined
-    if call.tokens is not None and call.candidate is not None and call.candidate.price is not None:
-        call.cost = cost(call.tokens, call.candidate.price)
+    body, tokens = joined
+    charge(call, tokens, body)
     return Reply(200, body)
 
 

@@ -5,14 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.call import (
-    EMBEDDINGS,
     Call,
-    Credentials,
     Estimate,
     Handler,
     Reply,
     Route,
-    Tokens,
 )
 from gateway.errors import (
     DEADLINE_IN_QUEUE,
@@ -30,15 +27,13 @@ from gateway.log import logger
 from gateway.policy.batch import Batch
 from gateway.policy.batch_pool import Member
 from gateway.policy.batch_tuning import FAILED, OK, OVERLOADED, Outcome
-from gateway.policy.price import cost
+from gateway.policy.spending import charge
 from gateway.policy.verdict import judge
 from gateway.wire import merge
 from gateway.wire.merge import Mergeable
 
 ALONE: Final = object()
 """Told to a caller whose call has to be sent on its own."""
-
-_NOBODY: Final = Credentials(None, None, None)
 
 
 class Share(Member):
@@ -105,12 +100,9 @@ class Merged:
         if not isinstance(first, Share):
             raise AssertionError("all members are shares")
         theirs = first.call
-        call = Call(self._endpoint, f"{theirs.request_id[:120]}-merged", _NOBODY, theirs.accepted_at)
-        call.ready_at, call.deadline = theirs.ready_at, theirs.deadline
+        call = theirs.stand_in(f"{theirs.request_id[:120]}-merged")
         named = (*headers, "x-stainless-retry-count")  # which says how many attempts are left
         call.headers = {name: theirs.headers[name] for name in named if name in theirs.headers}
-        call.model, call.route, call.candidate = theirs.model, theirs.route, theirs.candidate
-        call.caller, call.priority = theirs.caller, theirs.priority
         # All of it is a guess: nobody knows yet who goes with it.
         call.estimate = Estimate(0, batch.tokens + batch.calls * first.parsed.output, capped=False)
         call.batch = self
@@ -224,7 +216,7 @@ class Merged:
             return False
         for share, (body, tokens) in zip(shares, parts, strict=True):
             _show(share.call, call, len(shares))
-            _charge(share.call, tokens, body)
+            charge(share.call, tokens, body)
             share.tell(Reply(reply.status, body))
         return True
 
@@ -245,11 +237,3 @@ def _show(member: Call, merged: Call, size: int) -> None:
     member.sent_at = merged.sent_at
     member.answered_at = merged.answered_at
     member.queue_s = max(0.0, merged.sent_at - member.ready_at)
-
-
-def _charge(member: Call, tokens: Tokens | None, body: bytes) -> None:
-    member.tokens = tokens
-    if tokens is None and member.endpoint != EMBEDDINGS:
-        member.generated = len(body) // 4
-    if tokens is not None and member.candidate is not None and member.candidate.price is not None:
-        member.cost = cost(tokens, member.candidate.price)

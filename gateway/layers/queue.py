@@ -102,10 +102,15 @@ class Queue:
         """An answer's headers (lower-case names) may tell what is left of the upstream's own limits."""
         line = self._lines[upstream]
         if line.pace is not None:
+            line.pace.learn(headers, self._clock())
+            self.look(upstream)
+
+    def look(self, upstream: str) -> None:
+        """What holds its calls back may have changed: let those go who may."""
+        line = self._lines[upstream]
+        if line.waiting and line.free > 0:
             now = self._clock()
-            line.pace.learn(headers, now)
-            if line.waiting and line.free > 0:
-                self._wake(line, self._room.next(line, now), now)
+            self._wake(line, self._room.next(line, now), now)
 
     def settle(self, place: Place, call: Call, now: float) -> None:
         """Take back what the call holds: its permit, or its place among the waiting."""

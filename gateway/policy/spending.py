@@ -1,8 +1,18 @@
 """What a call has used, also where its upstream did not say so."""
 
-from gateway.call import Call, Tokens
+from gateway.call import EMBEDDINGS, Call, Tokens
+from gateway.policy.price import cost
 
 NOTHING = Tokens()
+
+
+def charge(call: Call, tokens: Tokens | None, body: bytes) -> None:
+    """A whole answer is there: note what its upstream counted and that costs, else the output by its size."""
+    call.tokens = tokens
+    if tokens is None:
+        call.generated = 0 if call.endpoint == EMBEDDINGS else len(body) // 4
+    elif call.candidate is not None and call.candidate.price is not None:
+        call.cost = cost(tokens, call.candidate.price)
 
 
 def spent(call: Call) -> Tokens:
