@@ -121,6 +121,7 @@ class Call:
         "body",
         "caller",
         "candidate",
+        "ceiling",
         "cost",
         "counted",
         "credentials",
@@ -128,11 +129,14 @@ class Call:
         "deadline",
         "endpoint",
         "estimate",
+        "finish",
         "first_token_at",
         "generated",
         "headers",
         "lease",
         "model",
+        "notes",
+        "order",
         "outcome",
         "passing",
         "priority",
@@ -169,6 +173,9 @@ class Call:
         self.priority: Priority = INTERACTIVE
         self.route: Route | None = None
         self.candidate: Candidate | None = None  # the one that is tried, or will be first
+        self.order: Sequence[Candidate] = ()  # all that may be tried, best first; empty: as the route lists them
+        self.ceiling: int | None = None  # nano-dollars that it may cost at most, where its key has no more
+        self.notes: dict[str, str] = {}  # headers of ours that tell what was decided for this call
         self.passing: Sequence[tuple[str, str]] = ()  # headers of the upstream's answer that reach the client
         self.attempts = 0
         self.batch: Sealed | None = None  # of a call that others share
@@ -176,6 +183,7 @@ class Call:
         self.estimate: Estimate | None = None  # made when somebody needs it
         self.generated = 0  # output tokens that have passed, estimated; for answers without usage
         self.tokens: Tokens | None = None
+        self.finish = ""  # the finish_reason of its answer, of the first choice
         self.day = ""  # the one whose budget and report it counts for
         self.counted = False  # somebody needs to know how many tokens it uses
         self.cost: int | None = None  # nano-dollars; None where the price is unknown

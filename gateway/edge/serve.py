@@ -200,6 +200,8 @@ class Serve:
             own += (
                 f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\nx-sluice-overhead-ms: {overhead_ms:.3f}\r\n"
             )
+        if call.notes:
+            own += lines(call.notes.items())
         if call.batch_size:
             own += f"x-sluice-batch-size: {call.batch_size}\r\n"
         if call.cost is not None:
