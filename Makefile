@@ -11,7 +11,7 @@ hash = $(shell cat $(1) | sha256sum | cut -c1-16)
 RUNTIME := $(VENV)/.runtime-$(call hash,pyproject.toml requirements.lock)
 TESTING := $(VENV)/.testing-$(call hash,pyproject.toml requirements.lock requirements-test.lock)
 
-.PHONY: run test redis check bench lock clean
+.PHONY: run test redis promtool check bench llama-index lock audit clean
 
 run: $(RUNTIME)
 	@exec $(VENV)/bin/sluice up
@@ -19,6 +19,7 @@ run: $(RUNTIME)
 # Where the engine cannot run (status 3), all tests but its own still do.
 test: $(TESTING)
 	@command -v redis-server >/dev/null || $(MAKE) --no-print-directory redis
+	@command -v promtool >/dev/null || $(MAKE) --no-print-directory promtool
 	@$(VENV)/bin/python -m backend.install; status=$$?; \
 	if [ $$status -eq 0 ]; then exec $(VENV)/bin/python -m pytest; fi; \
 	if [ $$status -ne 3 ]; then exit $$status; fi; \
@@ -33,6 +34,16 @@ redis:
 	  echo "redis-server is missing; install it with: sudo apt-get install redis-server" >&2; exit 1; \
 	fi
 
+# Prometheus and its promtool try the alert rules and every query of the dashboards. Where they cannot be had, these
+# tests are skipped.
+promtool:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing prometheus, which the tests start ..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus >/dev/null; \
+	else \
+	  echo "promtool is missing, and the tests of dashboards and alerts are skipped; install it with: sudo apt-get install prometheus" >&2; \
+	fi
+
 check: $(TESTING)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
@@ -41,17 +52,34 @@ check: $(TESTING)
 bench: $(TESTING)
 	$(VENV)/bin/python -m bench
 
+# LlamaIndex fits only an older OpenAI SDK than the one that is tested here, so it has an environment of its own (0.3 GB).
+# Where that is missing, the tests of its example are skipped.
+llama-index: $(VENV)/bin/python
+	@$(PYTHON) -m venv .venv-llama-index
+	@.venv-llama-index/bin/pip install --quiet --disable-pip-version-check --require-hashes -r examples/llama_index.txt
+
 # Keeps the versions that are pinned and still fit; `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(TESTING)
 	$(PIP) uv
 	$(COMPILE) $(UPGRADE) --universal pyproject.toml -o requirements.lock
+	$(COMPILE) $(UPGRADE) deploy/build.in -o deploy/build.txt
+	$(COMPILE) $(UPGRADE) deploy/audit.in -o deploy/audit.txt
 	$(COMPILE) $(UPGRADE) --universal --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
+	$(COMPILE) $(UPGRADE) examples/llama_index.in -o examples/llama_index.txt
 	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt --excludes backend/engine-cpu-excludes.txt \
 	  backend/engine-cpu.in -o backend/engine-cpu.txt
 	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt backend/engine-cuda.in -o backend/engine-cuda.txt
 
+# Known weaknesses of the locked versions, and the list of what is in them (CycloneDX), into build/. It asks a public
+# database, so it is no part of the checks; what that does not know is named as not audited.
+audit: $(VENV)/bin/python
+	@$(PYTHON) -m venv build/audit
+	@build/audit/bin/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/audit.txt
+	build/audit/bin/cyclonedx-py requirements requirements.lock --output-reproducible -o build/sbom.json
+	build/audit/bin/pip-audit --disable-pip --require-hashes -r requirements.lock
+
 clean:
-	rm -rf $(VENV) .venv-engine build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-engine .venv-llama-index build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
-from bench import measure, report
-from bench.contender import ROOT, Contender
+from bench import measure, plot, report
+from bench.contender import Contender
 from bench.proxies import ALWAYS, CONTENDERS, IF_INSTALLED, RIVALS, YARDSTICKS
 from bench.rounds import Round
 from bench.scenarios import CAPACITY, Scenario, scenarios
@@ -27,9 +27,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rivals", default="", metavar="NAME,...", help=f"further: {further}; or all")
     parser.add_argument("--without", default="", metavar="NAME,...", help=f"leave out: {', '.join(names)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the raw samples")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into docs/benchmarks.md, and draw them"
+    )
     given = parser.parse_args()
-    given.rivals = list(RIVALS) if given.rivals == "all" else split(given.rivals)
+    given.rivals = installed() if given.rivals == "all" else split(given.rivals)
     given.without = split(given.without)
     for name in given.rivals + given.without:
         if name not in names:
@@ -39,6 +41,15 @@ def arguments() -> argparse.Namespace:
 
 def split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def installed() -> list[str]:
+    """The rivals that are there; a line on each of the others."""
+    lacks = {name: CONTENDERS[name].missing() for name in RIVALS}
+    for name, lack in lacks.items():
+        if lack:
+            print(f"{name} is left out, for it is not installed: {lack}", file=sys.stderr)
+    return [name for name, lack in lacks.items() if not lack]
 
 
 def contenders(rivals: list[str], without: list[str]) -> list[type[Contender]]:
@@ -99,7 +110,8 @@ def main() -> None:
     if given.json:
         given.json.write_text(json.dumps({"about": head, "samples": [asdict(s) for s in samples]}, indent=1))
     if given.write:
-        report.write(ROOT / "docs" / "benchmarks.md", text)
+        report.write(plot.PAGE, text)
+        plot.write()
     if any(s.errors for s in samples):
         sys.exit(1)
 

@@ -54,6 +54,10 @@ class Contender:
         """Its environment; None is our own."""
         return None
 
+    def headers(self) -> dict[str, str]:
+        """What each call carries for it beside the key."""
+        return {}
+
     def pulse(self) -> tuple[int, str]:
         """Port and path of the cheapest GET that shows how soon the contender gets round to it."""
         return self.port, self.ready_path

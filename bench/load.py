@@ -12,6 +12,8 @@ from typing import cast
 import httptools
 import uvloop
 
+from bench import probe
+from bench.contender import Contender
 from bench.measure import Reading
 from bench.pacer import Pacer
 from bench.pulse import pulse
@@ -65,7 +67,8 @@ class Connection(asyncio.Protocol):
         self.waiting = True
         self.load.under_way += 1
         self.asked = since or perf_counter()
-        self.transport.write(self.load.request)
+        before, after = self.load.request
+        self.transport.writelines((before, probe.number(), after))
 
     def data_received(self, data: bytes) -> None:
         self.load.tally.reads += 1
@@ -112,10 +115,14 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """One scenario against one port: a closed loop, or an open one of `rate` calls a second."""
+    """One scenario against one contender: a closed loop, or an open one of `rate` calls a second.
 
-    def __init__(self, scenario: Scenario, port: int, request: bytes, size: int, rate: float = 0.0) -> None:
-        self.scenario, self.port, self.request, self.size, self.rate = scenario, port, request, size, rate
+    `size` is that of a right answer.
+    """
+
+    def __init__(self, scenario: Scenario, contender: Contender, size: int, rate: float = 0.0) -> None:
+        self.scenario, self.port, self.size, self.rate = scenario, contender.port, size, rate
+        self.request = probe.request(scenario, contender)
         self.streams = scenario.chunks > 0
         self.again = not scenario.once
         self.tally = Tally()

@@ -2,37 +2,47 @@
 
 import http.client
 import json
+from itertools import count
 
 from bench import upstream
-from bench.scenarios import Scenario
+from bench.contender import Contender
+from bench.scenarios import NUMBER, Scenario
+
+numbers = count(1)  # of all the calls of this process
 
 
-def head(scenario: Scenario, model: str, key: str, port: int) -> bytes:
-    """The whole request as it goes over the wire, head and body."""
-    body = scenario.body(model)
+def number() -> bytes:
+    """What makes the next call different from all others, as long as `NUMBER`."""
+    return b"%0*d" % (len(NUMBER), next(numbers))
+
+
+def request(scenario: Scenario, contender: Contender) -> tuple[bytes, bytes]:
+    """The request as it goes over the wire, before and after its number."""
+    body = scenario.body(contender.model)
     lines = [
         "POST /v1/chat/completions HTTP/1.1",
-        f"Host: 127.0.0.1:{port}",
+        f"Host: 127.0.0.1:{contender.port}",
         "User-Agent: sluice-bench",
         "Accept: application/json",
-        "Content-Type: application/json",
-        f"Authorization: Bearer {key}",
+        *(f"{name}: {value}" for name, value in _headers(contender).items()),
         f"Content-Length: {len(body)}",
     ]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+    before, _, after = body.rpartition(NUMBER)
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + before, after
 
 
-def expected_size(scenario: Scenario, model: str, key: str, port: int) -> int:
+def _headers(contender: Contender) -> dict[str, str]:
+    known = {"Content-Type": "application/json", "Authorization": f"Bearer {contender.key}"}
+    return known | contender.headers()
+
+
+def expected_size(scenario: Scenario, contender: Contender) -> int:
     """Bytes of a right answer's body as this contender writes it. Raises RuntimeError for a wrong one."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    connection = http.client.HTTPConnection("127.0.0.1", contender.port, timeout=30)
     # The probe's stream is not paced: its bytes are the same, and nobody wants to wait for them.
-    connection.request(
-        "POST",
-        "/v1/chat/completions",
-        scenario.body(model).replace(f"pace={round(scenario.pace * 1000)}ms".encode(), b"pace=0ms"),
-        headers,
-    )
+    paced = f"pace={round(scenario.pace * 1000)}ms".encode()
+    body = scenario.body(contender.model).replace(paced, b"pace=0ms").replace(NUMBER, number())
+    connection.request("POST", "/v1/chat/completions", body, _headers(contender))
     answer = connection.getresponse()
     body = answer.read()
     connection.close()

@@ -2,9 +2,12 @@
 
 import json
 import sys
+from typing import Any
 
 from bench.contender import Contender, free_port
-from bench.rivals import LiteLLM, Nginx, VllmRouter
+from bench.rivals.gateways import LiteLLM, Portkey
+from bench.rivals.routers import SglangRouter, VllmRouter
+from bench.rivals.servers import Envoy, Nginx
 
 
 class Upstream(Contender):
@@ -27,7 +30,7 @@ class Forwarder(Contender):
 
 
 class Sluice(Contender):
-    """The gateway with keys, metrics and request ids on, limits out of the way."""
+    """The gateway with keys, metrics, request ids and the ledger on, limits out of the way."""
 
     name = "sluice"
 
@@ -35,8 +38,9 @@ class Sluice(Contender):
         super().__init__(upstream_port)
         self.admin_port = free_port()
 
-    def command(self) -> list[str]:
-        config = {
+    def config(self) -> dict[str, Any]:
+        """What stands in its sluice.yaml."""
+        return {
             "server": {"port": self.port},
             "admin": {"port": self.admin_port},
             "keys": [{"name": "bench", "key": self.key}],
@@ -47,19 +51,58 @@ class Sluice(Contender):
             "usage": {"path": str(self.folder / "usage.db")},
             "log": {"level": "warning"},
         }
+
+    def command(self) -> list[str]:
         file = self.folder / "sluice.yaml"
-        file.write_text(json.dumps(config))  # JSON is YAML
+        file.write_text(json.dumps(self.config()))  # JSON is YAML
         return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
 
     def pulse(self) -> tuple[int, str]:
         return self.admin_port, "/livez"
 
 
-# The first two run always, vllm-router where it is installed, the others when --rivals names them.
+class SluiceAllOn(Sluice):
+    """The gateway with all of a call's features at work: the key's four limits, too wide to refuse anything;
+    prices, so that each call is booked in dollars; the cheaper of two candidates chosen; an answer looked for
+    in the cache, not found (no two calls are alike) and kept; a log line for each call, into a file.
+    """
+
+    name = "sluice all on"
+
+    def config(self) -> dict[str, Any]:
+        much = 10**12
+        limits = {"rpm": much, "tpm": much, "concurrency": much, "usd_per_day": 10**6}
+        plain = super().config()
+        candidates = [
+            {"upstream": name, "model": "fake-model", "price": {"input": price, "output": 2 * price}}
+            for name, price in (("dear", 0.5), ("fake", 0.25))
+        ]
+        return plain | {
+            "keys": [{"name": "bench", "key": self.key, "limits": limits}],
+            "upstreams": plain["upstreams"] | {"dear": plain["upstreams"]["fake"]},
+            "models": {self.model: {"candidates": candidates, "route": "cheapest"}},
+            "cache": {"enabled": True},
+            "log": {"level": "info", "format": "json"},
+        }
+
+
+# The first three run always, vllm-router where it is installed, the others when --rivals names them.
 CONTENDERS: dict[str, type[Contender]] = {
-    kind.name: kind for kind in (Forwarder, Sluice, VllmRouter, Nginx, LiteLLM, Upstream)
+    kind.name: kind
+    for kind in (
+        Forwarder,
+        Sluice,
+        SluiceAllOn,
+        VllmRouter,
+        SglangRouter,
+        Nginx,
+        Envoy,
+        Portkey,
+        LiteLLM,
+        Upstream,
+    )
 }
-ALWAYS = (Forwarder.name, Sluice.name)
+ALWAYS = (Forwarder.name, Sluice.name, SluiceAllOn.name)
 IF_INSTALLED = (VllmRouter.name,)
-RIVALS = (VllmRouter.name, Nginx.name, LiteLLM.name)
+RIVALS = tuple(name for name in CONTENDERS if name not in {*ALWAYS, Upstream.name})
 YARDSTICKS = (Forwarder.name, VllmRouter.name)

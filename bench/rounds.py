@@ -59,7 +59,6 @@ class Round:
 
     @staticmethod
     def _load(scenario: Scenario, contender: Contender, core: int, rate: float) -> tuple[int, Outcome]:
-        known = (scenario, contender.model, contender.key, contender.port)
-        expected = probe.expected_size(*known)
-        client = load.Load(scenario, contender.port, probe.head(*known), expected, rate)
+        expected = probe.expected_size(scenario, contender)
+        client = load.Load(scenario, contender, expected, rate)
         return expected, load.run(client, lambda: measure.read(contender.pid, core), contender.pulse())

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, replace
 
 PROMPT = "Explain in plain words how a sluice lets just as much water through as the mill can use. " * 6
+NUMBER = b"000000000000"  # stands at a prompt's end, each call with its own there: no two are alike
 SIZES = {"1k": 1 << 10, "64k": 64 << 10, "1m": 1 << 20, "8m": 8 << 20}  # bytes
 CAPACITY = "chat-32"  # the load whose rate is a contender's capacity
 
@@ -45,7 +46,7 @@ class Scenario:
     def _call(self, model: str, text: str) -> bytes:
         call = {
             "model": model,
-            "messages": [{"role": "user", "content": text}],
+            "messages": [{"role": "user", "content": f"{text} {NUMBER.decode()}"}],
             "temperature": 0,
             "stream": bool(self.chunks),
         }

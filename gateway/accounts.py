@@ -1,18 +1,21 @@
 """What keys have used, while the gateway runs and over its restarts: their accounts and the usage ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from gateway.assembly import terms
-from gateway.call import Call, Tokens
+from gateway.call import Call, Spent
 from gateway.caller import Ledgered, Terms
 from gateway.clock import Clock, monotonic, unix
 from gateway.config import model as cfg
+from gateway.edge.admin import View
 from gateway.edge.sweep import Sweep
+from gateway.layers.bookkeeping import Bookkeeping
 from gateway.metrics import Metrics
 from gateway.policy.account import Account
 from gateway.policy.calendar import Calendar
 from gateway.policy.rate_limit import Meter
+from gateway.report.view import SavingsView
 from gateway.store.ledger import Ledger
 from gateway.store.redis_limits import SharedAccount, SharedLimits
 from gateway.store.usage import UsageStore, UsageTrouble, report
@@ -57,7 +60,8 @@ class Accounts:
         self.of: dict[str, Ledgered] = {}
         self._all: dict[str, Account | SharedAccount] = {}  # of keys that have been taken out too
         store = usage_store(config)
-        self._ledger = Ledger(store) if store is not None else None
+        self._ledger = Ledger(store, failed=metrics.usage_errors.inc) if store is not None else None
+        self._books = Bookkeeping(self._ledger) if self._ledger is not None else None
         self._metrics = metrics
         self._shared: SharedLimits | None = None
         self._connected = False
@@ -129,17 +133,28 @@ class Accounts:
         if self._shared is not None:
             self._metrics.redis_up.set(self._shared.link.up)
 
-    def book(self, call: Call, used: Tokens, now: float) -> None:
-        """Enter a call that is over into the ledger."""
-        if self._ledger is None or call.caller is None or call.route is None or call.candidate is None:
-            return
-        self._ledger.add(
-            call.day, call.caller.name, call.route.name, call.candidate.upstream, used, call.cost or 0
-        )
+    def book(self, call: Call, one: Spent, cost: int | None, now: float, last: bool) -> None:
+        """Enter an attempt of a call that is over into the ledger."""
+        if self._books is not None:
+            self._books.paid(call, one, cost, now, last)
 
-    def report(self) -> UsageReport:
-        """What the admin port shows."""
-        return UsageReport(self._ledger, self.calendar, monotonic)
+    def spared(self, call: Call) -> None:
+        """Enter a call that needed no upstream of its own."""
+        if self._books is not None:
+            self._books.spared(call)
+
+    def budgets(self) -> dict[str, int]:
+        """What is left of today's budgets, in nano-dollars, by the names of the keys that have one."""
+        today, left = self.calendar.day(monotonic()), {}
+        for name in self.of:
+            account = self._all[name]
+            if account.terms.usd_per_day is not None:
+                left[name] = max(0, account.terms.usd_per_day - account.spent(today))
+        return left
+
+    def views(self, config: Callable[[], cfg.Config]) -> Mapping[str, View]:
+        """What the admin port shows; `config` gives the one in force."""
+        return usage_views(self._ledger, self.calendar, config)
 
     async def stop(self) -> None:
         """Write down what is left."""
@@ -183,6 +198,16 @@ def _shared(config: cfg.Config, metrics: Metrics) -> SharedLimits:
     )
     metrics.registry.register(metrics.redis_up)
     return shared
+
+
+def usage_views(
+    usage: Ledger | UsageStore | None, calendar: Calendar, config: Callable[[], cfg.Config]
+) -> Mapping[str, View]:
+    """`/admin/usage` and `/admin/savings`; `config` gives the one in force."""
+    return {
+        "usage": UsageReport(usage, calendar, monotonic),
+        "savings": SavingsView(usage, calendar, monotonic, config),
+    }
 
 
 def usage_store(config: cfg.Config) -> UsageStore | None:

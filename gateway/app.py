@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from gateway.assembly import ALONE, Share
+from gateway import log
+from gateway.assembly import ALONE, Share, provider_of
 from gateway.clock import monotonic
 from gateway.config import model as cfg
 from gateway.config.show import effective
@@ -20,9 +21,11 @@ from gateway.edge.serve import Serve
 from gateway.edge.server import Connection, Listener, assert_c_parser
 from gateway.edge.streaming import DRAIN_NOTE
 from gateway.edge.transport import Transport
-from gateway.metrics import BREAKER, Metrics, Queues, Reloads
+from gateway.gauges import Budgets, Reloads, Seen, Upstreams
+from gateway.metrics import BREAKER, Metrics
 from gateway.pipeline import Pipelines
 from gateway.retired import Retired
+from gateway.units import usd
 
 BACKLOG = 1024
 UNSENT_BYTES = 128 * 1024
@@ -50,7 +53,7 @@ class Gateway:
         self._share = share
         self.port = 0
         self.admin_port = 0
-        self.metrics = Metrics()
+        self.metrics = Metrics(lambda upstream: provider_of(self._pipeline.config, upstream))
         self.reloads = Reloads()
         self.metrics.registry.register(self.reloads)
 
@@ -63,14 +66,14 @@ class Gateway:
         await self._accounts.start()
         self._pipeline = self._pipelines.build(config, None, await self._pipelines.prepare(config))
         await self._accounts.connect()
-        self.metrics.registry.register(
-            Queues(
-                lambda: self._pipeline.queue.in_flight(), lambda: self._pipeline.queue.depth(), self._breakers
-            )
-        )
+        await self._pipelines.caches.connect()
+        self.metrics.registry.register(Upstreams(self._seen))
+        self.metrics.registry.register(Budgets(self._accounts.budgets))
         self._serve = Serve(self._pipeline.generation, self._new_request_id, monotonic)
         self._retired = Retired(self._serve.open_calls)
         self._pipelines.sweep.add(self._retired)
+        log.output().count = self.metrics.log_dropped.inc
+        self._pipelines.sweep.add(log.output())
         await self._listen()
 
     async def reload(self, config: cfg.Config) -> None:
@@ -84,10 +87,23 @@ class Gateway:
         self._serve.generation = self._pipeline.generation
         self._retired.replaced(before, self._pipeline)
         await self._accounts.connect()
+        await self._pipelines.caches.connect()
 
-    def _breakers(self) -> dict[str, int]:
-        now = monotonic()
-        return {name: one.breaker.state(now) for name, one in self._pipeline.attempt.health.items()}
+    def _seen(self) -> dict[str, Seen]:
+        queue, health, now = self._pipeline.queue, self._pipeline.attempt.health, monotonic()
+        upstreams, reachability = self._pipeline.config.upstreams, self._pipeline.reachability
+        in_flight, depth, oldest_s = queue.in_flight(), queue.depth(), queue.oldest_s()
+        return {
+            name: Seen(
+                in_flight[name],
+                depth[name],
+                oldest_s[name],
+                one.breaker.state(now),
+                upstreams[name].max_concurrency,
+                reachability.of(name),
+            )
+            for name, one in health.items()
+        }
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
@@ -135,7 +151,8 @@ class Gateway:
             "config": self._show_config,
             "stack": self._show_stack,
             "upstreams": self._show_upstreams,
-            "usage": self._accounts.report(),
+            **self._accounts.views(lambda: self._pipeline.config),
+            "budgets": self._show_budgets,
         }
 
     async def _show_config(self, query: Mapping[str, str]) -> object:
@@ -146,18 +163,23 @@ class Gateway:
 
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         states = {True: "up", False: "down", None: "unknown"}
-        queue, reachability, breakers = self._pipeline.queue, self._pipeline.reachability, self._breakers()
-        in_flight, waiting = queue.in_flight(), queue.depth()
+        reachability, machines, now = self._pipeline.reachability, self._pipelines.machines, monotonic()
         return {
             name: {
                 "state": states[reachability.of(name)],
-                "in_flight": in_flight[name],
-                "waiting": waiting[name],
-                "breaker": BREAKER[breakers[name]],
+                "in_flight": seen.in_flight,
+                "waiting": seen.waiting,
+                "oldest_s": round(seen.oldest_s, 3),
+                "breaker": BREAKER[seen.breaker],
                 "batching": self._pipeline.batching.view(name),
+                "engine": self._pipeline.engines.view(name),
+                **machines.view(name, seen.waiting, now),
             }
-            for name in self._pipeline.upstreams
+            for name, seen in self._seen().items()
         }
+
+    async def _show_budgets(self, query: Mapping[str, str]) -> object:
+        return {key: {"left_usd": usd(nanos)} for key, nanos in self._accounts.budgets().items()}
 
     async def stop(self) -> None:
         """Drain: not ready at once, then no new connections, then open calls get their time, then an end."""
@@ -181,12 +203,16 @@ class Gateway:
         self._server.close()
         await self._listener.shutdown(timeout=1)
         await self._admin_runner.cleanup()
+        await self._pipelines.router.tiers.close()
         await self._accounts.stop()
+        await self._pipelines.caches.close()
         await self._pipeline.batching.close()
         await self._pipeline.offers.close()
         await self._pipeline.reachability.close()
+        await self._pipeline.engines.close()
         await asyncio.gather(*(one.transport.close() for one in self._pipeline.upstreams.values()))
         await self._retired.close()
+        await self._pipelines.traces.close()
         for sweep in {self._pipelines.sweep, self._pipeline.generation.sweep}:
             sweep.close()
 

@@ -1,6 +1,6 @@
 """From sections of the config to the objects of the running gateway. Nothing here starts or listens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway import __version__
-from gateway.call import Candidate, Price, Route
+from gateway.call import Call, Candidate, Estimate, Price, Route
 from gateway.caller import Caller, Ledgered, Terms
 from gateway.clock import monotonic
 from gateway.config import model as cfg
@@ -17,7 +17,12 @@ from gateway.edge.lean_transport import LeanTransport
 from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Transport
 from gateway.edge.upstream import Upstream, fixed_headers, secrets_of
-from gateway.policy.price import FREE
+from gateway.layers.finish import Finishes
+from gateway.layers.overflow import Counts, Overflows
+from gateway.metrics import Metrics, counter
+from gateway.policy.context import Windows
+from gateway.policy.provider import provider
+from gateway.units import usd
 from gateway.wire.mask import Masker
 
 
@@ -70,6 +75,7 @@ def upstream(config: cfg.Upstream, transport: Transport) -> Upstream:
         first_byte_s=config.timeouts.first_byte,
         idle_s=config.timeouts.idle,
         total_s=config.timeouts.total,
+        salted=config.cache_salt == "tenant",
     )
 
 
@@ -78,44 +84,71 @@ def _credentials(config: cfg.Upstream) -> tuple[str | None, dict[str, str]]:
     return key, {name: value.reveal() for name, value in config.headers.items()}
 
 
+def provider_of(config: cfg.Config, upstream: str) -> str:
+    """OpenTelemetry's name of what answers there; one that a reload took out is called by its own name."""
+    one = config.upstreams.get(upstream)
+    return upstream if one is None else provider(one.kind, one.base_url)
+
+
 def first_hop(config: cfg.Upstream) -> str:
     """Where connections to an upstream go first."""
     return (config.transport == "aiohttp" and proxy_for(config.base_url)) or config.base_url
 
 
-def routes(config: cfg.Config) -> dict[str, Route]:
+def routes(
+    config: cfg.Config, price: Callable[[cfg.Candidate, cfg.Upstream], Price | None]
+) -> dict[str, Route]:
     """The public models, by name."""
-    found = {name: _route(model, config.upstreams) for name, model in config.models.items()}
+    found = {name: _route(model, config.upstreams, price) for name, model in config.models.items()}
     for name, model in config.models.items():
         found[name].fallbacks = tuple(found[other] for other in model.fallbacks)
+        if model.baseline is not None:
+            found[name].baseline = _baseline(model.baseline, found)
     return found
 
 
-def _route(model: cfg.Model, upstreams: Mapping[str, cfg.Upstream]) -> Route:
+def _baseline(declared: str | cfg.Baseline, routes: Mapping[str, Route]) -> Candidate:
+    if isinstance(declared, str):
+        return routes[declared].candidates[0]
+    given, made = declared.price.input, declared.price.output
+    return Candidate("", f"{usd(given)} in, {usd(made)} out", b"", Price(given, made, given))
+
+
+def overflows(
+    config: cfg.Config, routes: Mapping[str, Route], estimate: Callable[[Call], Estimate], metrics: Metrics
+) -> Overflows:
+    """What becomes of calls that do not fit."""
+    windows = Windows()
+    finishes = Finishes(windows, estimate, counter(metrics.finish_length))
+    actions = {name: model.on_overflow for name, model in config.models.items()}
+    counts = Counts(counter(metrics.overflows), counter(metrics.fallbacks))
+    return Overflows(routes, actions, windows, finishes, estimate, counts)
+
+
+def _route(
+    model: cfg.Model,
+    upstreams: Mapping[str, cfg.Upstream],
+    price: Callable[[cfg.Candidate, cfg.Upstream], Price | None],
+) -> Route:
     candidates = tuple(
         Candidate(
             one.upstream,
             one.model,
             msgspec.json.encode(one.model),
-            _price(one, upstreams[one.upstream]),
+            price(one, upstreams[one.upstream]),
             one.context_window,
+            one.max_output,
+            one.capabilities,
+            one.weight,
         )
         for one in model.candidates
     )
     return Route(model.name, msgspec.json.encode(model.name), candidates)
 
 
-def _price(candidate: cfg.Candidate, upstream: cfg.Upstream) -> Price | None:
-    """What the config says; without it an own engine costs nothing, and what others cost is unknown."""
-    price = candidate.price
-    if price is None:
-        return None if upstream.kind == "openai" else FREE
-    return Price(price.input, price.output, price.input if price.cached_input is None else price.cached_input)
-
-
 def caller(key: cfg.Key, models: Sequence[str], account: Ledgered | None) -> Caller:
     """The owner of a key."""
-    return Caller(key.name, _usable(key.models, models), account, key.priority)
+    return Caller(key.name, _usable(key.models, models), account, key.priority, key.engine_fields)
 
 
 def terms(limits: cfg.Limits) -> Terms | None:

@@ -3,10 +3,14 @@
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from gateway.caller import INTERACTIVE, Caller, Priority
 from gateway.errors import Refusal
+from gateway.money import Estimate as Estimate  # those who know calls know these words too
+from gateway.money import Price as Price
+from gateway.money import Tokens as Tokens
+from gateway.trace import Trace
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -15,21 +19,23 @@ BATCH_CHAT: Final = "/v1/chat/completions/batch"
 """vLLM's: many conversations in one call. Nobody but the gateway itself calls it."""
 
 
-class Price(NamedTuple):
-    """Nano-dollars per million tokens."""
-
-    input: int
-    output: int
-    cached_input: int
-
-
 class Candidate:
     """One way to serve a model: an upstream's name, and the model name that it knows, also as JSON.
 
-    `price`, and `context_window` in tokens, are None where they are unknown.
+    `price`, and `context_window` and `max_output` in tokens, are None where they are unknown; so are
+    `capabilities`, and whoever has unknown ones is taken to have all.
     """
 
-    __slots__ = ("context_window", "encoded", "model", "price", "upstream")
+    __slots__ = (
+        "capabilities",
+        "context_window",
+        "encoded",
+        "max_output",
+        "model",
+        "price",
+        "upstream",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -38,24 +44,34 @@ class Candidate:
         encoded: bytes,
         price: Price | None = None,
         context_window: int | None = None,
+        max_output: int | None = None,
+        capabilities: frozenset[str] | None = None,
+        weight: int = 1,
     ) -> None:
         self.upstream = upstream
         self.model = model
         self.encoded = encoded
         self.price = price
         self.context_window = context_window
+        self.max_output = max_output
+        self.capabilities = capabilities
+        self.weight = weight
 
 
 class Route:
-    """A public model: its name, also as JSON, its candidates and fallbacks in the order of the config."""
+    """A public model: its name, also as JSON, its candidates and fallbacks in the order of the config.
 
-    __slots__ = ("candidates", "encoded", "fallbacks", "name")
+    `baseline` is what its calls are compared with in the savings report: the first one, if none is declared.
+    """
+
+    __slots__ = ("baseline", "candidates", "encoded", "fallbacks", "name")
 
     def __init__(self, name: str, encoded: bytes, candidates: tuple[Candidate, ...]) -> None:
         self.name = name
         self.encoded = encoded
         self.candidates = candidates
         self.fallbacks: tuple[Route, ...] = ()  # set when all routes are there
+        self.baseline = candidates[0] if candidates else None
 
 
 class Credentials:
@@ -72,27 +88,16 @@ class Credentials:
 _NOBODY: Final = Credentials(None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """What a call used. `cached_input` and `reasoning` are parts of `input` and `output`, not beside them."""
+class Spent(NamedTuple):
+    """What one attempt used. `estimated`: no upstream has counted it; an input of 0 is then not known yet."""
 
-    input: int = 0
-    output: int = 0
-    cached_input: int = 0
-    reasoning: int = 0
+    candidate: Candidate
+    tokens: Tokens
+    estimated: bool = False
 
 
-class Estimate(NamedTuple):
-    """Tokens that a call is expected to use, of all `choices` of its answer together.
-
-    `capped` tells that the client set the output's bound itself; `weight` is what the input was judged by.
-    """
-
-    input: int
-    output: int
-    capped: bool
-    choices: int = 1
-    weight: Sequence[int] = ()
+CachedBy = Literal["", "hit", "collapsed"]
+"""What spared a call its own upstream call: a kept answer, or another call under way for the same."""
 
 
 class Sealed(Protocol):
@@ -119,9 +124,11 @@ class Call:
         "batch",
         "batch_size",
         "body",
+        "cached_by",
         "caller",
         "candidate",
         "ceiling",
+        "changed",
         "cost",
         "counted",
         "credentials",
@@ -129,11 +136,14 @@ class Call:
         "deadline",
         "endpoint",
         "estimate",
+        "estimated",
         "finish",
         "first_token_at",
         "generated",
         "headers",
+        "hit",
         "lease",
+        "looked",
         "model",
         "notes",
         "order",
@@ -145,11 +155,16 @@ class Call:
         "replied_at",
         "request_id",
         "route",
+        "saved",
+        "saved_cost",
         "sent_at",
         "spans",
+        "spent_before",
+        "spill_s",
         "status",
         "stream",
         "tokens",
+        "trace",
     )
 
     def __init__(self, endpoint: str, request_id: str, credentials: Credentials, now: float) -> None:
@@ -173,8 +188,10 @@ class Call:
         self.priority: Priority = INTERACTIVE
         self.route: Route | None = None
         self.candidate: Candidate | None = None  # the one that is tried, or will be first
-        self.order: Sequence[Candidate] = ()  # all that may be tried, best first; empty: as the route lists them
+        self.order: Sequence[Candidate] = ()  # all that may be tried, best first; else as the route says
+        self.spill_s = math.inf  # seconds that it may wait for `candidate` while others could take it
         self.ceiling: int | None = None  # nano-dollars that it may cost at most, where its key has no more
+        self.changed = False  # what goes upstream is not what the client asked for: nobody else's answer
         self.notes: dict[str, str] = {}  # headers of ours that tell what was decided for this call
         self.passing: Sequence[tuple[str, str]] = ()  # headers of the upstream's answer that reach the client
         self.attempts = 0
@@ -183,12 +200,20 @@ class Call:
         self.estimate: Estimate | None = None  # made when somebody needs it
         self.generated = 0  # output tokens that have passed, estimated; for answers without usage
         self.tokens: Tokens | None = None
+        self.spent_before: tuple[Spent, ...] = ()  # by attempts that came to nothing
+        self.estimated = False  # no upstream has counted what it used
+        self.looked: object = None  # what the cache has to know of it, where it is one to be cached
+        self.hit: Reply | None = None  # the kept answer that it gets: no upstream is asked
+        self.cached_by: CachedBy = ""
+        self.saved: Tokens | None = None  # what its answer took, and this call did not
+        self.saved_cost: int | None = None  # the same in nano-dollars; None where the price is unknown
         self.finish = ""  # the finish_reason of its answer, of the first choice
         self.day = ""  # the one whose budget and report it counts for
         self.counted = False  # somebody needs to know how many tokens it uses
         self.cost: int | None = None  # nano-dollars; None where the price is unknown
         self.status = 0
         self.outcome = "internal_error"  # until something better is known
+        self.trace: Trace | None = None  # of a call that is traced
         self.lease = Lease()
 
     def stand_in(self, request_id: str) -> "Call":
@@ -197,6 +222,7 @@ class Call:
         call.ready_at, call.deadline, call.headers = self.ready_at, self.deadline, self.headers
         call.model, call.route, call.candidate = self.model, self.route, self.candidate
         call.caller, call.priority = self.caller, self.priority
+        call.order, call.spill_s, call.ceiling = self.order, self.spill_s, self.ceiling
         return call
 
     def overhead_s(self, now: float) -> float:
@@ -246,7 +272,7 @@ class Lease:
 
 
 class Stream(Protocol):
-    """An upstream's stream whose first event is there. The edge that made it also pumps it to the client."""
+    """A stream whose first event is there, see `gateway.streams`."""
 
 
 class Reply:

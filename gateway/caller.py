@@ -1,5 +1,6 @@
 """The words of who calls: a key's class, its limits, and how it stands."""
 
+from collections.abc import Collection
 from typing import Final, Literal, NamedTuple, Protocol
 
 Priority = Literal["interactive", "batch"]
@@ -37,9 +38,12 @@ class Ledgered(Protocol):
 
 
 class Caller:
-    """Whose key a call was made with, which public models it may use (None: all), and its limits, if any."""
+    """Whose key a call was made with, which public models it may use (None: all), and its limits, if any.
 
-    __slots__ = ("account", "models", "name", "priority")
+    `engine_fields` are the fields of a body that steer the engine and that it may send; `*` is all of them.
+    """
+
+    __slots__ = ("account", "engine_fields", "models", "name", "priority")
 
     def __init__(
         self,
@@ -47,11 +51,13 @@ class Caller:
         models: frozenset[str] | None,
         account: Ledgered | None = None,
         priority: Priority = INTERACTIVE,
+        engine_fields: Collection[str] = (),
     ) -> None:
         self.name = name
         self.models = models
         self.account = account
         self.priority = priority
+        self.engine_fields = engine_fields
 
     def may_use(self, model: str) -> bool:
         """Whether the key's patterns cover this public model."""

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
+from gateway.clock import unix
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.config.show import as_yaml
+from gateway.pricing import Pricing
+from gateway.tiers import checked
 
 
 def run(path: Path, show: bool, connect: bool, out: TextIO, err: TextIO, environ: Mapping[str, str]) -> int:
@@ -15,13 +18,15 @@ def run(path: Path, show: bool, connect: bool, out: TextIO, err: TextIO, environ
 
     Problems and warnings go to `err`. `show` prints the effective config, `connect` asks every upstream.
     """
-    loaded = load(path, environ)
+    loaded = checked(load(path, environ))
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=err)
     if loaded.config is None:
         for problem in loaded.problems:
             print(problem, file=err)
         return 2
+    for warning in Pricing(unix).unknown(loaded.config):
+        print(f"warning: {warning}", file=err)
     if show:
         # Flushed, so that what cannot be written is known before the verdict.
         print(as_yaml(loaded.config), end="", file=out, flush=True)

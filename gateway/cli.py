@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gateway import __version__
 
@@ -47,6 +48,18 @@ def _run(given: list[str]) -> int:
 
         return up(given[1:])
     arguments = _parser().parse_args(given)
+    if arguments.command == "bench":
+        from gateway.loadtest.run import run as bench
+
+        return bench(arguments, os.environ, out=sys.stdout, err=sys.stderr)
+    if arguments.command == "import-litellm":
+        from gateway.litellm.run import run as import_litellm
+
+        return import_litellm(arguments.file, arguments.out, out=sys.stdout, err=sys.stderr)
+    if arguments.command in ("train-router", "calibrate", "explain"):
+        from gateway.training.options import run as router
+
+        return router(arguments, out=sys.stdout, err=sys.stderr)
     path = Path(arguments.config or os.environ.get("SLUICE_CONFIG") or "sluice.yaml")
     if arguments.command == "check":
         from gateway.check import run as check
@@ -54,6 +67,18 @@ def _run(given: list[str]) -> int:
         return check(
             path, arguments.show, arguments.connect, out=sys.stdout, err=sys.stderr, environ=os.environ
         )
+    if arguments.command == "prices":
+        from gateway.prices import run as prices
+
+        return prices(path, arguments.json, out=sys.stdout, err=sys.stderr, environ=os.environ)
+    if arguments.command == "report":
+        from gateway.report.run import run as report
+
+        return report(arguments, path, os.environ, out=sys.stdout, err=sys.stderr)
+    if arguments.command == "top":
+        from gateway.top.run import run as top
+
+        return top(arguments, path, os.environ, out=sys.stdout, err=sys.stderr)
     from gateway.run import serve
 
     return serve(path, arguments.host, arguments.port, arguments.workers)
@@ -82,8 +107,26 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", parents=[config], help="report every problem of the config")
     check.add_argument("--show", action="store_true", help="print the effective config, secrets masked")
     check.add_argument("--connect", action="store_true", help="ask every upstream for its models")
+    prices = commands.add_parser("prices", parents=[config], help="list what each model costs")
+    prices.add_argument("--json", action="store_true", help="for machines")
+    _tools(commands, config)
     commands.add_parser("up", add_help=False, help="run a real engine and the gateway together")
     return parser
+
+
+def _tools(commands: "argparse._SubParsersAction[Any]", config: argparse.ArgumentParser) -> None:
+    from gateway.loadtest.options import describe as describe_bench
+    from gateway.report.options import describe as describe_report
+    from gateway.top.options import describe as describe_top
+    from gateway.training.options import describe as describe_router
+
+    describe_router(commands)
+    describe_report(commands.add_parser("report", parents=[config], help="tell what was saved, and by what"))
+    describe_top(commands.add_parser("top", parents=[config], help="watch a running gateway"))
+    describe_bench(commands.add_parser("bench", help="put a load on an endpoint and measure it"))
+    litellm = commands.add_parser("import-litellm", help="turn LiteLLM's config into one of this gateway")
+    litellm.add_argument("file", metavar="CONFIG", help="LiteLLM's config.yaml")
+    litellm.add_argument("--out", metavar="FILE", help="a new file to write, instead of standard output")
 
 
 def _positive(text: str) -> int:

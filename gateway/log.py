@@ -5,58 +5,58 @@ steer a terminal.
 """
 
 import datetime
+import json
 import logging
+import os
 import sys
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from gateway.access_line import Line, as_json, as_text, line_of
 from gateway.call import Call
-from gateway.units import NANO
+from gateway.clock import unix
+from gateway.log_output import Output, unblocked
 
 logger: Final = logging.getLogger("sluice")
+_render: Callable[[Line, float], str] = as_json
 _RESERVED: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 def setup(level: str, shape: str) -> None:
     """Send everything to stderr. `shape` is `json`, `text` or `auto` (text on a terminal)."""
-    as_text = shape == "text" or (shape == "auto" and sys.stderr.isatty())
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_TextFormatter() if as_text else _JsonFormatter())
+    global _render
+    for_people = shape == "text" or (shape == "auto" and sys.stderr is not None and sys.stderr.isatty())
+    _render = as_text if for_people else as_json
+    handler = logging.StreamHandler(output())
+    handler.setFormatter(_TextFormatter() if for_people else _JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logger.setLevel(level.upper())
 
 
+@lru_cache(maxsize=1)
+def output() -> Output:
+    """The one way to stderr, whatever is set up."""
+    stderr = sys.__stderr__
+    # Where it was closed before the start its number may be that of anything else.
+    descriptor = os.open(os.devnull, os.O_WRONLY) if stderr is None else stderr.fileno()
+    return Output(unblocked(descriptor), _tell_dropped)
+
+
+def _tell_dropped(lines: int) -> None:
+    logger.warning("log lines were dropped: nobody took them in time", extra={"lines": lines})
+
+
 def access(call: Call, now: float) -> None:
     """The line of one finished call."""
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    fields: dict[str, object] = {
-        "request_id": call.request_id,
-        "endpoint": call.endpoint,
-        "model": call.route.name if call.route is not None else None,
-        "key": call.caller.name if call.caller is not None else None,
-        "status": call.status,
-        "outcome": call.outcome,
-        "stream": call.stream,
-        "total_ms": _ms(now - call.accepted_at),
-    }
-    if call.candidate is not None and call.attempts:
-        fields |= {"upstream": call.candidate.upstream, "model_served": call.candidate.model}
-        fields |= {"attempts": call.attempts, "queue_ms": _ms(call.queue_s)}
-    if call.first_token_at:
-        fields["ttft_ms"] = _ms(call.first_token_at - call.sent_at)
-    if call.tokens is not None:
-        fields |= {"input_tokens": call.tokens.input, "output_tokens": call.tokens.output}
-    if call.cost is not None:
-        fields["cost_usd"] = call.cost / NANO
-    logger.info("request", extra=fields)
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 2)
+    if logger.isEnabledFor(logging.INFO):
+        to = output()
+        to.write(_render(line_of(call, now), unix()))
+        to.flush()
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -74,7 +74,12 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            text = msgspec.json.encode(line, enc_hook=str).decode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            text = "\n"
+        # JSON may hold line separators and marks that turn the writing round; escaped they are harmless.
+        return text if text.isprintable() else json.dumps(line, default=str)
 
 
 class _TextFormatter(logging.Formatter):
@@ -82,7 +87,11 @@ class _TextFormatter(logging.Formatter):
         when = datetime.datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         values = [f"{name}={_plain(value)}" for name, value in _fields(record).items() if value is not None]
         line = " ".join([when, record.levelname.lower(), _plain(record.getMessage()), *values])
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        # Indented, so that no message of an exception looks like a line of ours.
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join([line, *(f"  {_plain(one)}" for one in trace)])
 
 
 def _plain(value: object) -> str:

@@ -45,10 +45,11 @@ def _terms(config: cfg.Config, model: cfg.Model, offers: Offers) -> Iterable[tup
     kinds = {one.kind for one in upstreams.values()}
     merges, longest = rules.merge_chat != "off", rules.merge_max_output
     listed = merges and kinds <= set(_LISTS_OF_PROMPTS)
-    yield COMPLETIONS, Terms(bounds, longest, _UNBOUNDED, lambda: listed, headers)
+    apart = any(one.cache_salt is not None for one in upstreams.values())
+    yield COMPLETIONS, Terms(bounds, longest, _UNBOUNDED, lambda: listed, headers, apart)
     if merges and kinds == {"vllm"}:
         # Every upstream that a retry may reach must take it.
-        yield CHAT, Terms(bounds, longest, longest, _all_offer(offers, upstreams), headers)
+        yield CHAT, Terms(bounds, longest, longest, _all_offer(offers, upstreams), headers, apart)
 
 
 def _all_offer(offers: Offers, upstreams: Iterable[str]) -> Callable[[], bool]:

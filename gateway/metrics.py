@@ -1,171 +1,245 @@
-"""Every series of the gateway, with its labels and buckets, in one place.
+"""Every series of the gateway that calls count into, with its labels and buckets, in one place.
 
 Labels come from closed sets: names of the config and of the tables in `errors.py`; whatever a client makes up
-counts as `other`. Children are looked up once and kept.
+counts as `other`. Children are looked up once and kept. What is read when it is asked for is in `gauges.py`;
+five series are measured under the names of OpenTelemetry and told twice, see `gen_ai.py`.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, Final, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
-from gateway import __version__
+from gateway import __version__, gen_ai
 
 OTHER: Final = "other"
 BREAKER: Final = ("closed", "half-open", "open")
 
-# Up to 600 s, the longest call that is let through by default; finer where users feel it.
 # A `_created` series beside each counter would double their number and tell nothing.
 _disable: Callable[[], None] = disable_created_metrics  # untyped there
 _disable()
 
+# Up to 600 s, the longest that a call is let through by default; finer where users feel it.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300, 600)
 _SHORT: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
-_TOKEN: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
+_HELD: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _RATIO: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4)
 
 
-class Metrics:
-    """The series of one process; `registry` is what the admin port exposes."""
+class _Maker:
+    """Makes families of one registry."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        to = self.registry
-        self.requests = Counter(
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+
+    def counter(self, name: str, tells: str, *labels: str) -> Counter:
+        return Counter(name, tells, labels, registry=self.registry)
+
+    def histogram(self, name: str, tells: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(name, tells, labels, buckets=buckets, registry=self.registry)
+
+    def gauge(self, name: str, tells: str, mode: Any, *labels: str) -> Gauge:
+        """`mode`: how the gauges of several workers become one."""
+        return Gauge(name, tells, labels, registry=self.registry, multiprocess_mode=mode)
+
+
+class _OfCalls:
+    """What clients have asked for, how it went, and what it has used."""
+
+    def _make_calls(self, to: _Maker) -> None:
+        self.requests = to.counter(
             "sluice_requests",
             "Requests of clients, by final status and outcome.",
-            ["model", "endpoint", "status", "outcome"],
-            registry=to,
+            *("model", "endpoint", "status", "outcome"),
         )
-        self.duration = Histogram(
-            "sluice_request_duration_seconds",
-            "From the request's head to the answer's last byte.",
-            ["model", "endpoint"],
-            buckets=_SECONDS,
-            registry=to,
-        )
-        self.overhead = Histogram(
+        self.overhead = to.histogram(
             "sluice_overhead_seconds",
             "Time that the gateway itself added to a call, waiting excluded.",
-            ["endpoint"],
-            buckets=_SHORT,
-            registry=to,
+            _SHORT,
+            "endpoint",
         )
-        self.time_to_first_token = Histogram(
-            "sluice_time_to_first_token_seconds",
-            "From sending a stream's request upstream to its first event.",
-            ["model", "upstream"],
-            buckets=_SECONDS,
-            registry=to,
+        self.duration, self.time_to_first_token, self.time_per_output_token, self.token_usage = (
+            one.histogram() for one in gen_ai.MEASURED
         )
-        self.time_per_output_token = Histogram(
-            "sluice_time_per_output_token_seconds",
-            "Mean time between the output tokens of one stream.",
-            ["model", "upstream"],
-            buckets=_TOKEN,
-            registry=to,
-        )
-        self.tokens = Counter(
+        self.tokens = to.counter(
             "sluice_tokens",
-            "Tokens as upstreams counted them; cached_input and reasoning are parts of input and output.",
-            ["model", "upstream", "type"],
-            registry=to,
+            "Tokens as upstreams counted them; cached_input, cache_write and reasoning are parts of others.",
+            *("model", "upstream", "type"),
         )
-        self.cost = Counter(
+        self.cost = to.counter(
             "sluice_cost_usd",
             "Dollars that calls have cost, as far as prices are known.",
-            ["model", "upstream", "key"],
-            registry=to,
+            *("model", "upstream", "key"),
         )
-        self.limit_rejections = Counter(
-            "sluice_limit_rejections",
-            "Calls refused for a limit of their key.",
-            ["key", "limit"],
-            registry=to,
+        self.unpriced = to.counter(
+            "sluice_unpriced_requests",
+            "Calls to upstreams that used something whose price is not known.",
+            *("model", "upstream"),
         )
-        self.estimate_ratio = Histogram(
+        self.estimated = to.counter(
+            "sluice_estimated_usage",
+            "Calls to upstreams that told no usage, so that it is estimated.",
+            *("model", "upstream"),
+        )
+        self.finish_length = to.counter(
+            "sluice_finish_length",
+            "Answers cut short, by what they met: the cap on the output or the context window.",
+            *("model", "cause"),
+        )
+
+
+class _OfDecisions:
+    """What was decided for calls: limits, estimates, routes, overflows, retries, fallbacks."""
+
+    def _make_decisions(self, to: _Maker) -> None:
+        self.limit_rejections = to.counter(
+            "sluice_limit_rejections", "Calls refused for a limit of their key.", "key", "limit"
+        )
+        self.estimate_ratio = to.histogram(
             "sluice_token_estimate_ratio",
             "Input tokens as the upstream counted them, divided by the estimate made at the door.",
-            ["model"],
-            buckets=_RATIO,
-            registry=to,
+            _RATIO,
+            "model",
         )
-        self.queue_wait = Histogram(
+        self.overflows = to.counter(
+            "sluice_context_overflows",
+            "Calls that did not fit a context window, by what became of them.",
+            *("model", "action"),
+        )
+        self.routed = to.counter(
+            "sluice_routed",
+            "Candidates picked for calls of models with a route, by what decided.",
+            *("model", "upstream", "reason"),
+        )
+        self.cascades = to.counter(
+            "sluice_cascade",
+            "Calls of models with a cascade, by what became of the cheap answer.",
+            *("model", "result"),
+        )
+        self.attempts = to.counter(
+            "sluice_upstream_attempts", "Calls to upstreams, by verdict.", "upstream", "verdict"
+        )
+        self.retries = to.counter(
+            "sluice_retries",
+            "Extra calls to upstreams, by the upstream whose failure caused them and by that failure.",
+            *("upstream", "reason"),
+        )
+        self.fallbacks = to.counter(
+            "sluice_fallbacks", "Calls that went to a fallback model.", "from_model", "to_model"
+        )
+
+
+class _OfWaiting:
+    """Queues and batches."""
+
+    def _make_waiting(self, to: _Maker) -> None:
+        self.queue_wait = to.histogram(
             "sluice_queue_wait_seconds",
             "Time that calls waited in the gateway for a slot of an upstream or for its rate.",
-            ["upstream"],
-            buckets=_SECONDS,
-            registry=to,
+            _SECONDS,
+            "upstream",
         )
-        self.batch_size = Histogram(
+        self.batch_size = to.histogram(
             "sluice_batch_size",
             "Callers that shared an upstream call, of calls that could be shared.",
-            ["model", "endpoint"],
-            buckets=_SIZES,
-            registry=to,
+            _SIZES,
+            *("model", "endpoint"),
         )
-        self.batch_wait = Histogram(
+        self.batch_wait = to.histogram(
             "sluice_batch_wait_seconds",
             "Time for which a call was held back to be merged, by what released it.",
-            ["model", "release"],
-            buckets=_SHORT,
-            registry=to,
+            _HELD,
+            *("model", "release"),
         )
-        self.batch_wasted = Counter(
+        self.batch_wasted = to.counter(
             "sluice_batch_wasted_tokens",
             "Input tokens, estimated, of callers that left after their batch had gone.",
-            ["model"],
-            registry=to,
+            "model",
         )
-        self.redis_up = Gauge(
+
+
+class _OfKept:
+    """What is kept: answers in the cache."""
+
+    def _make_kept(self, to: _Maker) -> None:
+        self.cache_requests = to.counter(
+            "sluice_cache_requests", "Calls for models with a cache, by what it did for them.", "result"
+        )
+        self.cache_saved_tokens = to.counter(
+            "sluice_cache_saved_tokens",
+            "Tokens that the answers of calls took which the cache spared an upstream.",
+            *("model", "type"),
+        )
+        self.cache_saved_usd = to.counter(
+            "sluice_cache_saved_usd", "Dollars that these answers cost, as far as prices are known.", "model"
+        )
+        self.cache_bytes = to.gauge("sluice_cache_bytes", "Bytes of answers in memory.", "livesum")
+        self.cache_entries = to.gauge("sluice_cache_entries", "Answers kept in memory.", "livesum")
+
+
+class _OfItself:
+    """How the gateway itself is, and what it leans on."""
+
+    @cached_property
+    def redis_up(self) -> Gauge:
+        """Made when there is a Redis: a worker's gauge is told as 0 from the moment it is made."""
+        return Gauge(
             "sluice_redis_up",
             "1 while Redis answers in time, 0 while it does not; without redis there is no such series.",
-            [],
             registry=None,
             multiprocess_mode="livemin",
         )
-        self.redis_errors = Counter(
-            "sluice_redis_errors",
-            "What went wrong with Redis, by kind.",
-            ["kind"],
-            registry=to,
+
+    def _make_itself(self, to: _Maker) -> None:
+        self.redis_errors = to.counter("sluice_redis_errors", "What went wrong with Redis, by kind.", "kind")
+        self.usage_errors = to.counter(
+            "sluice_usage_write_errors",
+            "Writes of usage that failed; what they had is kept and written again.",
         )
-        self.retries = Counter(
-            "sluice_retries",
-            "Extra calls to upstreams, by the upstream whose failure caused them and by that failure.",
-            ["upstream", "reason"],
-            registry=to,
+        self.log_dropped = to.counter(
+            "sluice_log_lines_dropped", "Log lines that found no room while nobody took them."
         )
-        self.fallbacks = Counter(
-            "sluice_fallbacks",
-            "Calls that went to a fallback model.",
-            ["from_model", "to_model"],
-            registry=to,
+        build = to.gauge("sluice_build_info", "Always 1; the label tells the version.", "max", "version")
+        build.labels(__version__).set(1)
+
+
+class Metrics(_OfCalls, _OfDecisions, _OfWaiting, _OfKept, _OfItself):
+    """The series of one process; `registry` is what the admin port exposes."""
+
+    def __init__(self, provider: Callable[[str], str] = lambda upstream: upstream) -> None:
+        """`provider(upstream)` is OpenTelemetry's name of what an upstream is."""
+        self.registry = CollectorRegistry()
+        to = _Maker(self.registry)
+        self._make_calls(to)
+        self._make_decisions(to)
+        self._make_waiting(to)
+        self._make_kept(to)
+        self._make_itself(to)
+        measured = (self.duration, self.time_to_first_token, self.time_per_output_token, self.token_usage)
+        self.registry.register(
+            gen_ai.Told(lambda: (one for each in measured for one in each.collect()), provider)
         )
-        self.attempts = Counter(
-            "sluice_upstream_attempts",
-            "Calls to upstreams, by verdict.",
-            ["upstream", "verdict"],
-            registry=to,
-        )
-        Gauge(
-            "sluice_build_info",
-            "Always 1; the label tells the version.",
-            ["version"],
-            registry=to,
-            multiprocess_mode="max",
-        ).labels(__version__).set(1)
+
+
+def adder(child: Counter) -> Callable[[float], None]:
+    """What `child.inc` does, in a third of its calls; like `observer` by a name of the library's own."""
+    inside = cast("Any", child)
+    add: Callable[[float], None] = inside._value.inc
+    return add
+
+
+def adders(family: Counter) -> Callable[..., Callable[[float], None]]:
+    """Gives the adder for these labels; each is looked up once and kept, for their sets are closed."""
+    return lru_cache(maxsize=None)(lambda *labels: adder(family.labels(*labels)))
 
 
 def counter(family: Counter) -> Callable[..., None]:
-    """Counts one for these labels; their child is looked up once."""
-    child = lru_cache(maxsize=None)(lambda *labels: family.labels(*labels).inc)
-    return lambda *labels: child(*labels)()
+    """Counts one for these labels."""
+    child = adders(family)
+    return lambda *labels: child(*labels)(1)
 
 
 def observer(histogram: Histogram) -> Callable[[float], None]:
@@ -185,47 +259,6 @@ def observer(histogram: Histogram) -> Callable[[float], None]:
     return observe
 
 
-class Queues(Collector):
-    """Gauges of each upstream, read when they are asked for, so that no call pays for them."""
-
-    def __init__(
-        self,
-        in_flight: Callable[[], Mapping[str, int]],
-        depth: Callable[[], Mapping[str, int]],
-        breaker: Callable[[], Mapping[str, int]],
-    ) -> None:
-        """Calls under way to each upstream, calls that wait for it, and the state of its breaker."""
-        self._read = (
-            ("sluice_inflight", "Calls under way to an upstream, until their last byte.", in_flight),
-            ("sluice_queue_depth", "Calls that wait in the gateway for an upstream.", depth),
-            ("sluice_breaker_state", "0 closed, 1 half-open, 2 open.", breaker),
-        )
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """prometheus-client: the samples."""
-        for name, documentation, read in self._read:
-            family = GaugeMetricFamily(name, documentation, labels=["upstream"])
-            for upstream, count in read().items():
-                family.add_metric([upstream], count)
-            yield family
-
-
-class Reloads(Collector):
-    """Gauges: the `generation` of the config in force, and whether the last reload has `succeeded`."""
-
-    def __init__(self) -> None:
-        self.generation = 1
-        self.succeeded = True
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """prometheus-client: the samples."""
-        yield GaugeMetricFamily(
-            "sluice_config_generation",
-            "The config in force: 1 after the start, one more with each reload.",
-            self.generation,
-        )
-        yield GaugeMetricFamily(
-            "sluice_config_reload_success",
-            "1, or 0 while the last reload was refused and the config before it is in force.",
-            self.succeeded,
-        )
+def observers(family: Histogram) -> Callable[..., Callable[[float], None]]:
+    """Gives the observer for these labels; each is looked up once."""
+    return lru_cache(maxsize=None)(lambda *labels: observer(family.labels(*labels)))

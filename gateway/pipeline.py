@@ -6,7 +6,7 @@ lines keep those who wait, breakers and budgets what they have seen, unchanged u
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Generic, TypeVar
@@ -14,11 +14,13 @@ from typing import Generic, TypeVar
 from gateway import assembly, log, merging
 from gateway.accounts import Accounts
 from gateway.assembly import Share
-from gateway.call import Stack
-from gateway.clock import Clock, unix_now
+from gateway.caching import Caches
+from gateway.call import Gate, Stack
+from gateway.clock import Clock, unix, unix_now
 from gateway.config import model as cfg
 from gateway.edge.body import BodyReader
 from gateway.edge.cors import Cors
+from gateway.edge.engine_load import EngineLoads
 from gateway.edge.forward import Forward
 from gateway.edge.generation import Generation
 from gateway.edge.models import ModelList
@@ -32,15 +34,20 @@ from gateway.layers.estimates import Estimates
 from gateway.layers.queue import Queue
 from gateway.layers.spend import Spend
 from gateway.metrics import Metrics, counter, observer
+from gateway.policy.bodies import Bodies
 from gateway.policy.breaker import Breaker
 from gateway.policy.limit import Limit
 from gateway.policy.line import Line
 from gateway.policy.order import WaitingRoom
+from gateway.policy.own_cost import Machines, Throughput
 from gateway.policy.pace import Pace
 from gateway.policy.poison import Poison
 from gateway.policy.retry import RetryBudget
 from gateway.policy.tokens import Estimator, Exact
+from gateway.pricing import Pricing
+from gateway.routing import Router, engine_loads
 from gateway.stack import Deps, build
+from gateway.traces import Traces
 from gateway.wire import exact_tokens
 
 _T = TypeVar("_T")
@@ -59,6 +66,7 @@ class Pipeline:
     queue: Queue
     batching: Batching
     offers: Offers
+    engines: EngineLoads
 
 
 class Kept(Generic[_T]):
@@ -107,8 +115,15 @@ class Pipelines:
         self.sweep = Sweep(interval_for(assembly.shortest(config)), clock)
         self.accounts = Accounts(config, metrics, self.sweep)
         self._exact = ExactCounts()
+        self._pricing = Pricing(unix)
+        self._done: Kept[Throughput] = Kept()
+        self.machines = Machines({})
         self._estimates = Estimates(Estimator(self._exact), metrics)
+        self.caches = Caches(metrics, clock, self._rng, self.accounts.spared)
+        self.router = Router(self._estimates.make, metrics, self._rng, share, clock)
+        self.traces = Traces(clock, self._rng)
         self._room = WaitingRoom(share.of(config.server.max_queue))
+        self._bodies = Bodies(0)
         self._lines: dict[str, Line] = {}
         self._paces: Kept[Pace | None] = Kept()
         self._breakers: Kept[Breaker] = Kept()
@@ -121,6 +136,8 @@ class Pipelines:
         UsageTrouble where it cannot be known what has been spent.
         """
         await self._exact.load(config)
+        await self._pricing.load(config)
+        await self.router.tiers.load(config)
         return await self.accounts.spent(config)
 
     def build(self, config: cfg.Config, before: Pipeline | None, spent: Mapping[str, int]) -> Pipeline:
@@ -131,22 +148,31 @@ class Pipelines:
         attempt, queue = self._attempt(config), self._queue(config)
         reachability = _reachability(hops, before)
         max_body = config.server.max_body
-        forward = Forward(upstreams, max_body, sweep, reachability, queue.learn, self._clock)
+        # One body of the largest size finds room everywhere.
+        self._bodies.most = max(max_body, self._share.of(config.server.max_bodies))
+        estimate = self._estimates.make
+        forward = Forward(upstreams, max_body, sweep, reachability, queue.learn, self._clock, estimate)
         self.accounts.take(config, spent)
         asked = {name: one for name, one in upstreams.items() if config.upstreams[name].kind == "vllm"}
         offers = Offers(asked, self._clock)
         batching = merging.batching(config, offers, self._metrics, self._clock, self._poison)
+        engines = engine_loads(config, before.engines if before is not None else None, self._clock)
+        routing = self.router.gate(config, self._lines, engines, attempt)
+        if routing is not None:
+            queue.moves = routing.moves
         generation = Generation(
             1 if before is None else before.generation.number + 1,
-            self._stack(config, attempt, queue, forward, batching),
+            self._stack(config, attempt, queue, forward, batching, routing),
             ModelList(config.models, self._began),
-            BodyReader(max_body, config.server.body_timeout),
+            BodyReader(max_body, config.server.body_timeout, self._bodies),
             Cors(config.server.cors_origins),
             sweep,
             config.server.heartbeat,
         )
         self._adjust(config, queue)
-        return Pipeline(config, generation, upstreams, hops, reachability, attempt, queue, batching, offers)
+        return Pipeline(
+            config, generation, upstreams, hops, reachability, attempt, queue, batching, offers, engines
+        )
 
     def _attempt(self, config: cfg.Config) -> Attempt:
         retry = config.retry
@@ -194,8 +220,20 @@ class Pipelines:
             return None
         return self._paces.get(one.name, (rpm, tpm), lambda: Pace(rpm, tpm))
 
+    def _throughputs(self, config: cfg.Config) -> Iterator[tuple[str, tuple[int, Throughput]]]:
+        for name, one in config.upstreams.items():
+            if one.gpu_hour_usd is not None:
+                done = self._done.get(name, one.base_url, lambda: Throughput(self._clock()))
+                yield name, (one.gpu_hour_usd, done)
+
     def _stack(
-        self, config: cfg.Config, attempt: Attempt, queue: Queue, forward: Forward, batching: Batching
+        self,
+        config: cfg.Config,
+        attempt: Attempt,
+        queue: Queue,
+        forward: Forward,
+        batching: Batching,
+        routing: Gate | None,
     ) -> Stack:
         accounts, metrics, estimates = self.accounts, self._metrics, self._estimates
         names = list(config.models)
@@ -203,11 +241,32 @@ class Pipelines:
             key.digest(): assembly.caller(key, names, accounts.of.get(key.name)) for key in config.keys
         }
         limit = Limit(estimates.make, accounts.calendar, metrics)
-        books = (accounts.book, estimates.book)
-        spend = Spend(accounts.calendar, estimates.make, metrics, books, always=accounts.keeps)
-        routes = assembly.routes(config)
+        self.machines = Machines(dict(self._throughputs(config)))
+        paid = (accounts.book, self.machines.paid) if self.machines else (accounts.book,)
+        books = (estimates.book,)
+        spend = Spend(accounts.calendar, estimates.make, metrics, books, always=accounts.keeps, paid=paid)
+        routes = assembly.routes(config, lambda one, upstream: self._pricing.known(one, upstream).price)
+        if self._pricing.watch(config, routes):
+            self.sweep.add(self._pricing)
+        overflows = assembly.overflows(config, routes, estimates.make, metrics)
         return build(
-            Deps(metrics, log.access, callers, routes, limit, spend, attempt, queue, forward, batching)
+            Deps(
+                metrics,
+                log.access,
+                callers,
+                routes,
+                limit,
+                spend,
+                attempt,
+                queue,
+                forward,
+                batching,
+                overflows,
+                routing,
+                self.caches.layers(config),
+                self.traces.tracing(config),
+                self.router.tiers.layer(config, spend),
+            )
         )
 
 

@@ -7,12 +7,15 @@ from typing import Final
 
 from gateway import log
 from gateway.app import Gateway
+from gateway.clock import unix
 from gateway.config.load import Loaded, load
 from gateway.config.model import Config
 from gateway.config.problems import Problem
 from gateway.config.unbuilt import unbuilt
-from gateway.metrics import Reloads
+from gateway.gauges import Reloads
+from gateway.pricing import Pricing
 from gateway.store.usage import UsageTrouble
+from gateway.tiers import checked
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at the files."""
@@ -22,6 +25,7 @@ _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "admin": ("host", "port"),
     "redis": ("url", "timeout", "prefix", "on_failure"),
     "usage": ("store", "path"),
+    "traces": ("enabled",),
 }
 _Seen = tuple[tuple[int, ...] | None, ...]
 
@@ -40,7 +44,7 @@ class Source:
     def read(self) -> Loaded:
         """Read and check them. What changes during it will be noticed."""
         self._read = self._latest = self._look()
-        return load(self._path, self._environ, server=self._server)
+        return checked(load(self._path, self._environ, server=self._server))
 
     def changed(self) -> bool:
         """Whether they are others than those that were read last, and the same as at the last look.
@@ -104,6 +108,8 @@ def tell(loaded: Loaded) -> None:
     """Log what is odd about a config that is good."""
     for warning in loaded.warnings:
         log.logger.warning(warning)
+    for warning in Pricing(unix).unknown(loaded.config) if loaded.config is not None else ():
+        log.logger.warning(warning)
     missing = unbuilt(loaded)
     if missing:
         log.logger.warning("configured but not built yet: %s", "; ".join(missing))
@@ -141,17 +147,19 @@ class Reloader:
     async def run(self, asked: asyncio.Event, look_s: float = LOOK_S) -> None:
         """Until it is cancelled."""
         while True:
+            cause = "signal"
             try:
                 async with asyncio.timeout(look_s):
                     await asked.wait()
             except TimeoutError:
                 if not self._source.changed():
                     continue
+                cause = "files"
             asked.clear()
-            await self.reload()
+            await self.reload(cause)
 
-    async def reload(self) -> None:
-        """Once. Never raises for anything that may be wrong with the files."""
+    async def reload(self, cause: str = "signal") -> None:
+        """Once; the log tells its cause. Never raises for anything that may be wrong with the files."""
         loaded = await asyncio.to_thread(self._source.read)
         config = loaded.config
         problems = loaded.problems if config is None else immovable(self._config, config)
@@ -160,11 +168,13 @@ class Reloader:
             refused = await self._take(config)
             wrong = [refused] if refused is not None else []
         self._reloads.succeeded = not wrong
+        told: dict[str, object] = {"audit": "reload", "cause": cause}
         if config is None or wrong:
             for line in wrong:
-                log.logger.error("config not reloaded, the one before stays: %s", line)
+                log.logger.error("config not reloaded, the one before stays: %s", line, extra=told)
             return
         tell(loaded)
         self._reloads.generation += 1
         changed, self._config = changes(self._config, config), config
-        log.logger.info("config reloaded", extra={"generation": self._reloads.generation, "changed": changed})
+        told |= {"generation": self._reloads.generation, "changed": changed}
+        log.logger.info("config reloaded", extra=told)

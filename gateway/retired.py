@@ -27,6 +27,8 @@ class Retired:
         ]
         if before.reachability is not after.reachability:
             self._close(before.reachability.close())
+        if before.engines is not after.engines:
+            self._close(before.engines.close())
 
     def tick(self, now: float) -> None:
         """Watcher: who is left?"""

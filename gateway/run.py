@@ -72,7 +72,7 @@ async def _serve_alone(config: Config, source: Source) -> int:
     reloading = asyncio.create_task(reloader.run(signals.reload))
     await signals.first
     reloading.cancel()
-    log.logger.info("draining; a second signal ends at once")
+    log.logger.info("draining; a second signal ends at once", extra={"audit": "drain"})
     await gateway.stop()
     log.logger.info("stopped")
     return 0

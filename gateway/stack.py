@@ -8,10 +8,12 @@ from gateway.caller import Caller
 from gateway.layers.admission import admission
 from gateway.layers.attempt import Attempt
 from gateway.layers.attempts import attempts
+from gateway.layers.cache import Cache
 from gateway.layers.limits import shared_limits
 from gateway.layers.observe import Observe
 from gateway.layers.queue import Queue
 from gateway.layers.spend import Spend
+from gateway.layers.tracing import Tracing
 from gateway.metrics import Metrics
 from gateway.policy.authenticate import Authenticate
 from gateway.policy.limit import Limit
@@ -32,6 +34,11 @@ class Deps:
     queue: Queue
     forward: Handler
     batching: Layer = lambda inner: inner
+    overflows: Layer = lambda inner: inner
+    routing: Gate | None = None  # where some model has a choice
+    cache: Cache | None = None  # where some model's answers are kept
+    tracing: Tracing | None = None  # where traces are on
+    tiers: Layer | None = None  # where some call may ask a model's cheap and its strong candidate
 
 
 def build(d: Deps) -> Stack:
@@ -42,6 +49,8 @@ def build(d: Deps) -> Stack:
         Observe(d.metrics, d.access_log),
         # Before the body: nobody without a key makes the gateway hold megabytes.
         Authenticate(d.callers),
+        # Behind it, for strangers make no spans.
+        *(() if d.tracing is None else (d.tracing,)),
     )
     # With the body.
     gates: tuple[Gate, ...] = (
@@ -50,23 +59,44 @@ def build(d: Deps) -> Stack:
         # Reserves what the call may use, before anything else is spent on it.
         d.limit,
     )
+    cache = d.cache
     layers: tuple[Layer, ...] = (
-        admission(gates),
+        *((admission(gates),) if cache is None else _looking(gates, cache)),
         # What many processes share is asked for here; keys that it refuses have not waited for a slot.
         shared_limits(d.limit),
         # Held after the limits, so settled before them: they give back what it finds was not used.
         admission((d.spend,)),
+        # Gives what is kept. Else from here on calls for the same may be one, which pays for all of them.
+        *(() if cache is None else (cache.answer,)),
+        # Who can serve the call, and who first. Held after the limits, whose ceiling it keeps.
+        *(() if d.routing is None else (admission((d.routing,)),)),
+        # Behind the choice of a tier, and around all that one answer takes: it may ask for a second one.
+        *(() if d.tiers is None else (d.tiers,)),
+        # Outside batching: who does not fit is one caller, and what is made of its call is nobody else's.
+        d.overflows,
         # Each call has its own limits and its own bill; from here on several may be one.
         d.batching,
         # Outside the queue, so that a call which waits for its next attempt holds no slot meanwhile.
         attempts(d.attempt),
         # Last before the upstream: who waits here has every right to go, and holds no slot of it yet.
         d.queue,
+        # Around the attempt itself, with nothing of ours but the sending in it.
+        *(() if d.tracing is None else (d.tracing,)),
     )
     handle = compose(layers, terminal=d.forward)
     names = [type(gate).__name__ for gate in (*door, *gates)]
-    names += ["SharedLimits", "Spend", "Batching", "Attempts", "Queue", type(d.forward).__name__]
+    if cache is not None:
+        names.insert(-1, "Look")
+    optional = {"Cache": cache, "Routing": d.routing, "Tiers": d.tiers}
+    names += ["SharedLimits", "Spend", *(name for name, there in optional.items() if there is not None)]
+    names += ["Overflows", "Batching", "Attempts", "Queue", type(d.forward).__name__]
     return Stack(door, handle, tuple(names))
+
+
+def _looking(gates: tuple[Gate, ...], cache: Cache) -> tuple[Layer, ...]:
+    """Between who may use the model and its limits: an answer that is there takes no tokens of a key."""
+    *first, limit = gates
+    return admission(first), cache.look, admission((limit,))
 
 
 def compose(layers: tuple[Layer, ...], terminal: Handler) -> Handler:

@@ -14,28 +14,35 @@ import socket
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 
 from gateway import log
-from gateway.accounts import UsageReport, usage_store
+from gateway.accounts import usage_store, usage_views
+from gateway.assembly import provider_of
 from gateway.clock import monotonic, unix
 from gateway.config.model import Config
 from gateway.config.show import effective
 from gateway.edge.admin import View, application
+from gateway.gauges import Budgets, Reloads, Seen, Upstreams
+from gateway.gen_ai import Told
 from gateway.log import logger
-from gateway.metrics import BREAKER, Queues, Reloads
+from gateway.metrics import BREAKER
 from gateway.policy.calendar import Calendar
+from gateway.policy.own_cost import Done, shown
 from gateway.process import Signals, cannot_listen, end_at_once, listening
 from gateway.reload import Reloader, Source
+from gateway.units import parse_usd, usd
 from gateway.worker_process import WorkerProcess
 
 # prometheus-client leaves these two untyped.
-_Collector: Callable[..., object] = MultiProcessCollector
+_Collector: Callable[..., Collector] = MultiProcessCollector
 _forget_gauges: Callable[[int, str], None] = mark_process_dead
 
 _RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
@@ -60,7 +67,7 @@ class _Parent:
         self._reloader = Reloader(source, config, self._take, self._reloads)
         calendar = Calendar(config.server.timezone, unix(), monotonic())
         self._usage_store = usage_store(config)
-        self._usage = UsageReport(self._usage_store, calendar, monotonic)
+        self._usage = usage_views(self._usage_store, calendar, lambda: self._config)
 
     async def run(self) -> int:
         """Until a signal; gives the exit status."""
@@ -98,7 +105,7 @@ class _Parent:
             reloading = asyncio.create_task(self._reloader.run(signals.reload))
             await signals.first
             reloading.cancel()
-            logger.info("draining; a second signal ends at once")
+            logger.info("draining; a second signal ends at once", extra={"audit": "drain"})
         started.cancel()
         self._stopping = True
         self._signal(signal.SIGTERM)
@@ -178,16 +185,15 @@ class _Parent:
     async def registry(self) -> CollectorRegistry:
         """The counters of all workers, dead ones included, and what the living have under way."""
         registry = CollectorRegistry()
-        upstreams = await self._upstreams()
+        upstreams, budgets = await asyncio.gather(self._upstreams(), self._budgets())
+        most = {name: one.max_concurrency for name, one in self._config.upstreams.items()}
         registry.register(
-            Queues(
-                lambda: {name: seen.in_flight for name, seen in upstreams.items()},
-                lambda: {name: seen.waiting for name, seen in upstreams.items()},
-                lambda: {name: BREAKER.index(seen.breaker) for name, seen in upstreams.items()},
-            )
+            Upstreams(lambda: {name: one.seen(most[name]) for name, one in upstreams.items() if name in most})
         )
+        registry.register(Budgets(lambda: budgets))
         registry.register(self._reloads)
-        _Collector(registry, path=str(self._folder))
+        counted = _Collector(None, path=str(self._folder))
+        registry.register(Told(counted.collect, lambda upstream: provider_of(self._config, upstream)))
         return registry
 
     async def not_ready(self) -> str | None:
@@ -205,7 +211,8 @@ class _Parent:
             "config": self._show_config,
             "stack": self._show_stack,
             "upstreams": self._show_upstreams,
-            "usage": self._usage,
+            **self._usage,
+            "budgets": self._show_budgets,
         }
 
     async def _show_config(self, query: Mapping[str, str]) -> object:
@@ -220,9 +227,23 @@ class _Parent:
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         return await self._upstreams()
 
+    async def _show_budgets(self, query: Mapping[str, str]) -> object:
+        return {key: {"left_usd": usd(nanos)} for key, nanos in (await self._budgets()).items()}
+
+    async def _budgets(self) -> dict[str, int]:
+        """Nano-dollars by key: the least that a worker knows of, for that one has heard last."""
+        left: dict[str, int] = {}
+        for answer in await self._ask_all("/admin/budgets"):
+            told = msgspec.json.decode(answer[1], type=dict[str, _Left]) if answer is not None else {}
+            for key, one in told.items():
+                nanos = parse_usd(one.left_usd)
+                left[key] = min(nanos, left.get(key, nanos))
+        return left
+
     async def _upstreams(self) -> dict[str, "_Seen"]:
         """Calls summed; an upstream's state is the best that a worker sees, its breaker the worst."""
-        merged = {name: _Seen("unknown", 0, 0, BREAKER[0]) for name in self._config.upstreams}
+        merged = {name: _Seen("unknown", 0, 0, 0.0, BREAKER[0]) for name in self._config.upstreams}
+        done: dict[str, Done] = {}
         for answer in await self._ask_all("/admin/upstreams"):
             seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
             for name, upstream in seen.items():
@@ -231,9 +252,17 @@ class _Parent:
                     continue
                 known.in_flight += upstream.in_flight
                 known.waiting += upstream.waiting
+                known.oldest_s = max(known.oldest_s, upstream.oldest_s)
                 known.breaker = max(known.breaker, upstream.breaker, key=BREAKER.index)
+                known.engine = known.engine or upstream.engine
+                if upstream.machine:
+                    done[name] = done.get(name, Done()).with_other(Done(**upstream.machine["done"]))
                 if known.state != "up":
                     known.state = upstream.state
+        for name, all_done in done.items():
+            price = self._config.upstreams[name].gpu_hour_usd
+            if price is not None:
+                merged[name].machine = shown(price, all_done, waiting=merged[name].waiting > 0)
         return merged
 
     async def _ask_all(self, path: str) -> list[tuple[int, bytes] | None]:
@@ -256,4 +285,15 @@ class _Seen(msgspec.Struct):
     state: str
     in_flight: int
     waiting: int
+    oldest_s: float
     breaker: str
+    engine: dict[str, float | None] | None = None
+    machine: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+    def seen(self, most: int) -> Seen:
+        up = {"up": True, "down": False}.get(self.state)
+        return Seen(self.in_flight, self.waiting, self.oldest_s, BREAKER.index(self.breaker), most, up)
+
+
+class _Left(msgspec.Struct):
+    left_usd: str

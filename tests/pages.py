@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+READMES = [ROOT / "README.md", ROOT / "README.ko.md"]
+TOP = [*READMES, ROOT / "ARCHITECTURE.md"]
+PAGES = [*TOP, ROOT / "SECURITY.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.is_file())
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -13,6 +15,20 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def blocks(page: Path, language: str) -> list[str]:
     """The text of every code block in this language."""
     return [body for name, body in _BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def tables(page: Path) -> list[list[list[str]]]:
+    """The cells, row by row and without the head, of every table of a page."""
+    found = re.findall(r"^(?:\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [
+        [[cell.strip() for cell in row.strip("|").split(" | ")] for row in one.splitlines()[2:]]
+        for one in found
+    ]
+
+
+def links(text: str) -> list[str]:
+    """Where the links of a text lead, in its order."""
+    return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
 def table(page: Path, heading: str) -> list[list[str]]:

@@ -18,9 +18,9 @@ from gateway.cli import main
 
 
 def command(folder: Path, *arguments: str, url: str = "http://127.0.0.1:1/v1") -> list[str]:
-    """`sluice ARGUMENTS` with a good config."""
+    """`sluice ARGUMENTS` with a good config, in which nothing is worth a warning."""
     file = folder / "sluice.yaml"
-    file.write_text(yaml.safe_dump(settings(url)), encoding="utf-8")
+    file.write_text(yaml.safe_dump(settings(url, upstream={"kind": "vllm"})), encoding="utf-8")
     return [sys.executable, "-m", "gateway", *arguments, "--config", str(file)]
 
 

@@ -1,6 +1,8 @@
 """What the pages say is what the code says: fields, errors, files, commands, links and configs."""
 
 import importlib.util
+import json
+import os
 import re
 import shlex
 import tomllib
@@ -8,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import EXAMPLES, PAGES, ROOT, blocks, table
+from pages import EXAMPLES, PAGES, READMES, ROOT, TOP, blocks, links, table, tables
+from test_architecture import FLOORS, ROOTS, WORDS
 
 from gateway import cli, errors
 from gateway.config import document
@@ -38,12 +41,11 @@ def name(page: Path) -> str:
 
 
 def loaded_from(text: str, folder: Path) -> Loaded:
-    """A config with a value for every variable that it names."""
+    """A config with a value for every variable that it names without a default."""
     file = folder / "sluice.yaml"
     file.write_text(text, encoding="utf-8")
-    return load(
-        file, {variable: f"{number:064}" for number, variable in enumerate(re.findall(r"\$\{(\w+)", text))}
-    )
+    named = re.findall(r"\$\{(\w+)\}", text)
+    return load(file, {variable: f"{number:064}" for number, variable in enumerate(named)})
 
 
 def test_the_configuration_page_is_written_from_the_schema():
@@ -90,7 +92,7 @@ def test_every_metric_that_is_named_exists(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page):
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+    for target in links(page.read_text(encoding="utf-8")):
         if target.startswith(("http://", "https://")):
             continue
         path, _, anchor = target.partition("#")
@@ -102,13 +104,88 @@ def test_every_link_leads_somewhere(page):
             assert anchor in slugs, target
 
 
-@pytest.mark.parametrize("page", PAGES[:2], ids=name)
+@pytest.mark.parametrize("page", READMES, ids=name)
+def test_every_page_is_in_the_readme(page):
+    told = {(ROOT / target.partition("#")[0]).resolve() for target in links(page.read_text(encoding="utf-8"))}
+    assert {name(one) for one in {*PAGES} - told} == {name(page)} - {name(one) for one in told}
+
+
+def test_the_korean_readme_says_what_the_english_one_says():
+    english, korean = map(_sections, READMES)
+    assert len(english) == len(korean)
+    for ours, theirs in zip(english, korean, strict=True):
+        assert {*links(ours)} - {"README.ko.md"} == {*links(theirs)} - {"README.md"}
+        assert sorted(re.findall(r"`[^`\n]+`", ours)) == sorted(re.findall(r"`[^`\n]+`", theirs))
+    for language in ("yaml", "python"):
+        assert blocks(READMES[0], language) == blocks(READMES[1], language)
+    first, second = ([shlex.split(one, comments=True) for one in _commands(page)] for page in READMES)
+    assert first == second
+
+
+def test_the_korean_tables_have_the_rows_and_figures_of_the_english_ones():
+    for ours, theirs in zip(*map(tables, READMES), strict=True):
+        for row, other in zip(ours, theirs, strict=True):
+            assert [links(cell) for cell in row] == [links(cell) for cell in other]
+            assert list(map(_figures, row[1:])) == list(map(_figures, other[1:])), row
+            assert re.findall(r"`[^`]+`", " ".join(row)) == re.findall(r"`[^`]+`", " ".join(other))
+
+
+def _sections(page: Path) -> list[str]:
+    return re.split(
+        r"^## ", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S), flags=re.M
+    )
+
+
+def _commands(page: Path) -> list[str]:
+    return "\n".join(blocks(page, "sh")).splitlines()
+
+
+def _figures(text: str) -> list[str]:
+    return sorted(re.findall(r"\d+(?:[.,]\d+)*", re.sub(r"\(.*?\)", "", text)))
+
+
+def test_the_proxies_figures_of_the_readme_are_those_of_the_benchmarks():
+    measured = {
+        (row[0], row[1]): row for one in tables(DOCS / "benchmarks.md") for row in one if len(row) > 8
+    }
+    contenders = {contender for _, contender in measured}
+    head = "CPU of the proxy | a chat call, 32 connections | a chunk, 400 streams | memory at 400 streams"
+    for proxy, *told in ([cell.strip("*") for cell in row] for row in table(READMES[0], head)):
+        (contender,) = [one for one in contenders if proxy.lower().startswith(one)]
+        chat, stream = measured["chat-32", contender], measured["stream-400", contender]
+        cells = zip((chat[5], stream[5], stream[9]), ("µs", "µs", "MB"), strict=True)
+        assert told == [f"{float(cell.split()[0]):.0f} {unit}" for cell, unit in cells], proxy
+
+
+def test_every_figure_of_the_readme_stands_in_the_page_that_it_names():
+    page = ""
+    for _, figures, again in table(READMES[0], "what | figure | again with"):
+        for target in links(again):
+            page = (ROOT / target.partition("#")[0]).read_text(encoding="utf-8")
+        assert _figures(figures)
+        assert [
+            one
+            for one in _figures(figures)
+            if not re.search(rf"(?<![\d.,]){re.escape(one)}(?![\d]|[.,]\d)", page)
+        ] == []
+
+
+def test_the_floors_of_the_architecture_are_those_that_are_kept():
+    rows = {
+        row[0]: row[1].strip("`").split()
+        for row in table(ROOT / "ARCHITECTURE.md", "floor | modules | may know")
+    }
+    told = {part.removesuffix(".py").rstrip("/") for row in rows.values() for part in row}
+    assert told == {*FLOORS, *ROOTS} - {"config", "litellm"}  # which are told below the table
+    assert {*rows["0, words"]} == {*WORDS}
+
+
+@pytest.mark.parametrize("page", TOP, ids=name)
 def test_every_file_that_is_named_exists(page):
     text = page.read_text(encoding="utf-8")
     words = " ".join(re.findall(r"`([^`\n]+)`", text)).split()
-    files = [word for word in words if re.fullmatch(r"[\w./-]+(?:\.(?:py|md|toml|yaml)|/)", word)]
-    # Without .py: the drawing of the README, and the words of floor 0 in ARCHITECTURE.
-    files += [f"{word}.py" for word in re.findall(r"^[ │]*((?:edge|wire|policy)/\w+) ─", text, re.MULTILINE)]
+    files = [word for word in words if re.fullmatch(r"[\w./-]+(?:\.(?:py|md|toml|yaml|lua)|/)", word)]
+    # Without .py: the words of floor 0 in ARCHITECTURE.
     files += [f"{word}.py" for row in re.findall(r"0, words \| `([^`]+)`", text) for word in row.split()]
     absent = [one for one in files if not ((ROOT / one).exists() or (ROOT / "gateway" / one).exists())]
     # The config that the reader is about to write.
@@ -154,12 +231,28 @@ def test_every_command_exists(page):
             case ["pip", "install", "."]:
                 project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
                 assert project["project"]["scripts"]["sluice"] == "gateway.cli:main"
+            case ["pip", "install", package] if extra := re.fullmatch(r"sluice-gateway\[([\w-]+)\]", package):
+                project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+                assert extra[1] in project["project"]["optional-dependencies"], line
             case ["sluice", *arguments]:
                 cli._parser().parse_args(arguments)
             case ["python", "-m", module, *_]:
                 assert importlib.util.find_spec(module) is not None, line
-            case ["apt-get", "install", package]:
-                assert re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", package), line
+            case ["apt-get", "install", *packages]:
+                assert all(re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", package) for package in packages), line
+            case ["cp", source, _] | ["docker", "build", "-f", source, "-t", _, "."]:
+                assert (ROOT / source).is_file(), line
+            case ["docker", "compose", "up", *_]:
+                pass  # tests/deploy reads what it would read
+            case ["export", variable] if variable.startswith("OTEL_"):
+                pass  # OpenTelemetry's own
+            case ["kubectl", "apply", "-k", folder]:
+                assert (ROOT / folder / "kustomization.yaml").is_file(), line
+            case ["curl", "-s", url, "-H", _, "-H", "content-type: application/json", "-d", body]:
+                assert url == "http://127.0.0.1:8080/v1/chat/completions"
+                assert json.loads(body).keys() == {"model", "messages"}
+            case [script] if script.startswith("deploy/"):
+                assert os.access(ROOT / script, os.X_OK), line
             case ["printf", "%s", _, "|", "sha256sum"] | []:  # test_examples.py runs it
                 pass
             case _:

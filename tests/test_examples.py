@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -18,19 +19,23 @@ from doubles.rawclient import RawClient, call
 from doubles.script import RST, Until, frame, full, head, piece, sse_head
 from doubles.settings import settings
 from doubles.threaded import ThreadedUpstream
-from pages import ROOT, blocks, table
+from pages import EXAMPLES, READMES, ROOT, blocks, table
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import check
+from gateway.catalogue import Catalogue
+from gateway.gauges import Budgets
 from gateway.metrics import Metrics
 
-README = ROOT / "README.md"
+README = READMES[0]
 DOCS = ROOT / "docs"
 MODELS = {
     "small": {"candidates": [{"upstream": "local", "model": "up-small"}]},
     "embed": {"candidates": [{"upstream": "local", "model": "up-embed"}]},
 }
-TIMES = {"ts", "total_ms", "queue_ms", "ttft_ms"}
+# Where `make llama-index` puts it: it does not fit the OpenAI SDK of the other tests.
+LLAMA_INDEX = ROOT / ".venv-llama-index" / "bin" / "python"
+TIMES = {"ts", "total_ms", "queue_ms", "overhead_ms", "ttft_ms"}
 CHAT = "/v1/chat/completions"
 
 
@@ -83,9 +88,46 @@ def test_the_embeddings_example(run):
     assert second.startswith("3 dimensions: As much")
 
 
+def test_the_langchain_example(run):
+    assert run("langchain_client.py").splitlines() == [
+        "answer: pong from small",
+        "pong",
+        "5 tokens in, 2 out",
+        "2 texts, 3 dimensions",
+    ]
+
+
+@pytest.mark.skipif(not LLAMA_INDEX.exists(), reason="`make llama-index` installs what this example needs")
+def test_the_llama_index_example(served):
+    done = subprocess.run(
+        [LLAMA_INDEX, ROOT / "examples" / "llama_index_client.py"],
+        env=os.environ | {"OPENAI_BASE_URL": f"{served.url}/v1", "OPENAI_API_KEY": "any"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == ("answer: pong\npong\n2 texts, 3 dimensions\n", 0), done.stderr
+
+
 def test_every_example_is_run_here():
-    run_here = set(re.findall(r'run\("(\w+\.py)"\)', Path(__file__).read_text(encoding="utf-8")))
+    text = Path(__file__).read_text(encoding="utf-8")
+    run_here = set(re.findall(r'(?:run\(|"examples" / )"(\w+\.py)"', text))
     assert run_here == {path.name for path in (ROOT / "examples").glob("*.py")}
+
+
+@pytest.mark.parametrize(
+    "example", [one for one in EXAMPLES if one.suffix == ".yaml"], ids=lambda one: one.name
+)
+def test_every_example_config_passes_its_check(example):
+    named = re.findall(r"\$\{(\w+)\}", example.read_text(encoding="utf-8"))
+    environ = {name: f"{number:064}" for number, name in enumerate(named)}
+    out, err = io.StringIO(), io.StringIO()
+    assert check.run(example, False, False, out=out, err=err, environ=environ) == 0, err.getvalue()
+    # The smallest one does not say whose machine it is, so what a call costs is not known.
+    assert re.findall(r"warning: (\S+):", err.getvalue()) == (
+        ["models.small.candidates[0].price"] if example.name == "sluice.yaml" else []
+    )
 
 
 def test_the_code_of_the_readme(served, capsys):
@@ -104,10 +146,23 @@ def test_the_config_of_the_readme_passes_its_check(engine, tmp_path):
     engine.upstream.reply(replies.models(candidate["model"]))
     out, err = io.StringIO(), io.StringIO()
     assert check.run(file, False, True, out=out, err=err, environ={"OPENAI_API_KEY": "sk-1"}) == 0
-    assert (out.getvalue(), err.getvalue()) == (
-        "upstreams.openai: ok, 1 model\nok: 1 upstream, 1 model, 0 keys\n",
-        "",
-    )
+    assert out.getvalue() == "upstreams.openai: ok, 1 model\nok: 1 upstream, 1 model, 0 keys\n"
+    # The double is no provider; at the address on the page the price is known.
+    assert err.getvalue().startswith("warning: models.small.candidates[0].price")
+    assert Catalogue().listed("https://api.openai.com/v1", candidate["model"]) is not None
+
+
+async def test_the_pictures_show_the_pipeline(start_gateway, upstream):
+    candidates = [{"upstream": "local", "model": name} for name in ("cheap", "strong")]
+    model = {"candidates": candidates, "route": "complexity", "cascade": {"enabled": True}}
+    everything = settings(upstream.url, models={"small": model}, cache={"enabled": True})
+    gateway = await start_gateway(everything)
+    stack = json.loads((await call(gateway.admin_port, "GET", "/admin/stack")).body)
+    rows = table(ROOT / "ARCHITECTURE.md", "entry | is | does | in")
+    assert [row[0] for row in rows] == stack
+    for page in READMES:
+        (picture,) = blocks(page, "mermaid")
+        assert ", ".join(re.findall(r"<b>(.*?)</b>", picture)).split(", ") == stack
 
 
 def test_the_digest_of_a_key_as_the_security_page_makes_it():
@@ -157,9 +212,10 @@ async def test_the_table_of_metrics_is_what_the_admin_port_gives(served):
     scraped = (await call(served.admin_port, "GET", "/metrics")).body.decode()
     real = {}
     declared = {one._name: set(one._labelnames) for one in vars(Metrics()).values() if hasattr(one, "_name")}
+    declared |= {one.name: set(one._labelnames) for one in Budgets(dict).collect()}
     for family in text_string_to_metric_families(scraped):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        labels = labels or declared.get(family.name, {"none"})  # nothing has been counted yet
+        labels = labels or declared.get(family.name) or {"none"}  # nothing has been counted yet
         metric = f"{family.name}_total" if family.type == "counter" else family.name
         real[metric] = (family.type, labels, family.documentation)
     rows = table(DOCS / "operations.md", "metric | type | labels | tells")

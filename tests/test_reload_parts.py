@@ -12,7 +12,7 @@ from doubles.settings import KEY, settings
 
 from gateway.config.load import load
 from gateway.config.model import Config
-from gateway.metrics import Reloads
+from gateway.gauges import Reloads
 from gateway.pipeline import Kept
 from gateway.reload import Reloader, Source, changes, immovable
 from gateway.workers import _Parent

@@ -24,6 +24,8 @@ _TAKES: Final = {
     scalars.Workers: "1 to 1024",
     scalars.TcpPort: "0 to 65535",
     scalars.Fraction: "0 to 10",
+    scalars.Share: "0 to 1",
+    scalars.LogProbability: "-10 to 0",
     scalars.Flag: "`true`, `false`",
     scalars.Seconds: "duration",
     scalars.PositiveSeconds: "duration above 0",
@@ -116,7 +118,8 @@ def _inside(wanted: Any, path: str) -> Iterator[_Field]:
     """The fields below one that holds sections; nothing for any other."""
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin in (Union, types.UnionType):
-        yield from _inside(arguments[0], path)
+        for one in arguments:
+            yield from _inside(one, path)
     elif origin is Mapping:
         yield from _inside(arguments[1], f"{path}.*")
     elif origin is tuple:
@@ -145,7 +148,7 @@ def _takes(wanted: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
     if origin in (Union, types.UnionType):
-        return f"{_takes(arguments[0])}, or null"
+        return f"{' or '.join(_takes(one) for one in arguments[:-1])}, or null"
     if origin is Mapping:
         return "header names and values"
     if origin in (tuple, frozenset):

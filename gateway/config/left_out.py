@@ -35,6 +35,9 @@ def leave_out(config: Config, names: Collection[str]) -> tuple[Config, list[str]
             warnings.append(f"model {quoted(name)} is left out, because all its upstreams are")
     for name, model in models.items():
         models[name] = replace(model, fallbacks=tuple(one for one in model.fallbacks if one in models))
+        if model.baseline in config.models and model.baseline not in models:
+            warnings.append(f"the baseline of model {quoted(name)} is left out, because its model is")
+            models[name] = replace(models[name], baseline=None)
     upstreams = {name: upstream for name, upstream in config.upstreams.items() if name not in names}
     if not models:
         return (

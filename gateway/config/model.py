@@ -8,8 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
-
+from gateway.config.engine_fields import EngineField
 from gateway.config.scalars import (
     Amount,
     ApiKey,
@@ -37,6 +36,8 @@ from gateway.config.scalars import (
     WholeNumber,
     Workers,
 )
+from gateway.config.section import Section as Section
+from gateway.config.tiers import Cascade, Complexity, Shadow
 
 Kind = Literal["openai", "vllm", "sglang", "llamacpp"]
 Transport = Literal["lean", "aiohttp"]
@@ -47,10 +48,6 @@ OnOverflow = Literal["error", "fallback", "drop_oldest", "middle_out"]
 
 KIB = 1024
 MIB = 1024 * KIB
-
-
-class Section(Struct, frozen=True, kw_only=True):
-    """Base of every section."""
 
 
 class Drain(Section, frozen=True, kw_only=True):
@@ -67,6 +64,7 @@ class Server(Section, frozen=True, kw_only=True):
     port: TcpPort = 8080
     workers: Workers = 1
     max_body: Bytes = 32 * MIB
+    max_bodies: Bytes = 1024 * MIB
     body_timeout: PositiveSeconds = 30.0
     keepalive_timeout: PositiveSeconds = 75.0
     max_queue: WholeNumber = 1024
@@ -110,6 +108,7 @@ class Key(Section, frozen=True, kw_only=True):
     models: tuple[Name, ...] = ("*",)
     priority: Priority = "interactive"
     limits: Limits = Limits()
+    engine_fields: tuple[EngineField, ...] = ()
 
     def digest(self) -> bytes:
         """SHA-256 of the key; what a presented key is looked up by."""
@@ -157,14 +156,18 @@ class Upstream(Section, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     breaker: BreakerCfg = BreakerCfg()
     transport: Transport = "lean"
+    gpu_hour_usd: Amount | None = None
+    cache_salt: Literal["tenant"] | None = None
 
 
 class Price(Section, frozen=True, kw_only=True):
-    """Nano-dollars per million tokens; `cached_input` None costs what `input` costs."""
+    """Nano-dollars per million tokens. What is None costs as `input`, a long write as a write."""
 
     input: Amount
     output: Amount
     cached_input: Amount | None = None
+    cache_write: Amount | None = None
+    cache_write_long: Amount | None = None
 
 
 class Candidate(Section, frozen=True, kw_only=True):
@@ -177,6 +180,19 @@ class Candidate(Section, frozen=True, kw_only=True):
     max_output: Count | None = None
     capabilities: frozenset[Capability] | None = None
     weight: Weight = 1
+
+
+class BaselinePrice(Section, frozen=True, kw_only=True):
+    """Nano-dollars per million tokens. No cache of a provider's stands behind it."""
+
+    input: Amount
+    output: Amount
+
+
+class Baseline(Section, frozen=True, kw_only=True):
+    """A price that calls are compared with."""
+
+    price: BaselinePrice
 
 
 class Batching(Section, frozen=True, kw_only=True):
@@ -201,11 +217,19 @@ class Cache(Section, frozen=True, kw_only=True):
 
 
 class Model(Section, frozen=True, kw_only=True):
-    """A public model. `batching` and `cache` are the top sections with this model's overrides in them."""
+    """A public model. `batching` and `cache` are the top sections with this model's overrides in them.
+
+    `baseline` names a public model, or a price.
+    """
 
     name: str
     candidates: tuple[Candidate, ...]
     route: Route = "priority"
+    complexity: Complexity = Complexity()
+    cascade: Cascade = Cascade()
+    shadow: Shadow = Shadow()
+    baseline: Name | Baseline | None = None
+    spill_after: Seconds | None = None
     fallbacks: tuple[Name, ...] = ()
     on_overflow: OnOverflow = "error"
     batching: Batching = Batching()
@@ -235,6 +259,13 @@ class Log(Section, frozen=True, kw_only=True):
     format: Literal["auto", "json", "text"] = "auto"
 
 
+class Traces(Section, frozen=True, kw_only=True):
+    """Whether calls are told to OpenTelemetry, and the share of those that no client traces itself."""
+
+    enabled: Flag = False
+    sample: Fraction = 1.0
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The effective configuration."""
 
@@ -249,3 +280,4 @@ class Config(Section, frozen=True, kw_only=True):
     cache: Cache = Cache()
     usage: Usage = Usage()
     log: Log = Log()
+    traces: Traces = Traces()

@@ -41,12 +41,16 @@ def _defaults(section: type[Section]) -> dict[str, Any]:
     }
 
 
+def _is_section(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, Section)
+
+
 def _stand_in(wanted: Any) -> Any:
     """A value of the wanted type for one that is missing or wrong, so that later checks need no care."""
     origin = get_origin(wanted)
     if origin in (Annotated, Literal):
         return _stand_in(get_args(wanted)[0]) if origin is Annotated else get_args(wanted)[0]
-    if isinstance(wanted, type) and issubclass(wanted, Section):
+    if _is_section(wanted):
         required = schema(wanted).keys() - _defaults(wanted).keys()
         return wanted(**{field: _stand_in(schema(wanted)[field]) for field in required})
     if wanted is Secret:
@@ -109,7 +113,8 @@ class Reader:
         if origin in (Union, types.UnionType):
             if raw is None or (isinstance(raw, str) and raw in _NULLS):
                 return None
-            return self._value(arguments[0], raw, path, kind)
+            sections = [one for one in arguments if isinstance(raw, dict) and _is_section(one)]
+            return self._value(sections[0] if sections else arguments[0], raw, path, kind)
         if origin is Annotated:
             return self._scalar(arguments[1], raw, path)
         if origin is Literal:

@@ -1,6 +1,7 @@
 """Checks across the fields of a config: names that must exist, pairs that exclude or need one another."""
 
 import graphlib
+import importlib.util
 import ipaddress
 from collections.abc import Container, Iterator
 from fnmatch import fnmatchcase
@@ -17,6 +18,15 @@ def cross_problems(config: Config, written: Container[str]) -> Iterator[Problem]
     yield from _shares(config)
     yield from _models(config)
     yield from _bounds(config)
+    if config.traces.enabled and not _installed("opentelemetry.exporter.otlp.proto.http"):
+        yield Problem("traces.enabled", "needs more packages: pip install 'sluice-gateway[otlp]'")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def unmatched_patterns(config: Config) -> Iterator[str]:
@@ -117,6 +127,8 @@ def _shares(config: Config) -> Iterator[Problem]:
 def _models(config: Config) -> Iterator[Problem]:
     if not config.upstreams:
         yield Problem("upstreams", "name at least one upstream with its base_url")
+    if "cache" in config.upstreams:
+        yield Problem("upstreams.cache", "reports call kept answers by this name; choose another one")
     if not config.models:
         yield Problem("models", "name at least one model with its candidates")
     for name, model in config.models.items():
@@ -128,6 +140,10 @@ def _models(config: Config) -> Iterator[Problem]:
                 hint = did_you_mean(candidate.upstream, config.upstreams)
                 message = f"no upstream named {quoted(candidate.upstream)}{hint}"
                 yield Problem(f"{place}.candidates[{i}].upstream", message)
+        if isinstance(model.baseline, str) and model.baseline and model.baseline not in config.models:
+            hint = did_you_mean(model.baseline, config.models)
+            yield Problem(f"{place}.baseline", f"no model named {quoted(model.baseline)}{hint}")
+        yield from _tiers(place, model)
         for i, fallback in enumerate(model.fallbacks):
             if fallback == name:
                 yield Problem(f"{place}.fallbacks[{i}]", "a model cannot be its own fallback")
@@ -135,6 +151,14 @@ def _models(config: Config) -> Iterator[Problem]:
                 hint = did_you_mean(fallback, config.models)
                 yield Problem(f"{place}.fallbacks[{i}]", f"no model named {quoted(fallback)}{hint}")
     yield from _circles({name: _others(model) for name, model in config.models.items()})
+
+
+def _tiers(place: str, model: Model) -> Iterator[Problem]:
+    if model.route == "complexity" and len(model.candidates) > 1:
+        return
+    asked = {"cascade.enabled": model.cascade.enabled, "shadow.share": model.shadow.share}
+    for field in (field for field, wanted in asked.items() if wanted and model.candidates):
+        yield Problem(f"{place}.{field}", "needs route: complexity and at least two candidates")
 
 
 def _others(model: Model) -> set[str]:
@@ -160,6 +184,9 @@ def _bounds(config: Config) -> Iterator[Problem]:
     if config.retry.max < config.retry.base:
         yield Problem("retry.max", "must not be less than retry.base")
     for name, upstream in config.upstreams.items():
+        if upstream.cache_salt is not None and upstream.kind != "vllm":
+            place = join(join("upstreams", name), "cache_salt")
+            yield Problem(place, "only vLLM knows it; set kind: vllm, or take it away")
         if upstream.breaker.max_open < upstream.breaker.open:
             place = join(join("upstreams", name), "breaker.max_open")
             yield Problem(place, "must not be less than breaker.open")

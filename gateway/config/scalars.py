@@ -96,6 +96,18 @@ def _fraction(text: str) -> float:
     return float(text)
 
 
+def _share(text: str) -> float:
+    if _FRACTION.fullmatch(text) is None or float(text) > 1:
+        raise ValueError("must be a number from 0 to 1, such as 0.3")
+    return float(text)
+
+
+def _log_probability(text: str) -> float:
+    if _FRACTION.fullmatch(text.removeprefix("-")) is None or not -10 <= float(text) <= 0:
+        raise ValueError("must be a number from -10 to 0, such as -0.5")
+    return float(text)
+
+
 def _flag(text: str) -> bool:
     if text in ("true", "on", "yes"):
         return True
@@ -253,6 +265,8 @@ Weight = Annotated[int, Scalar(_whole(0, 1_000_000, 1))]
 Workers = Annotated[int, Scalar(_whole(1, 1024, 4))]
 TcpPort = Annotated[int, Scalar(_whole(0, 65535, 8080))]
 Fraction = Annotated[float, Scalar(_fraction)]
+Share = Annotated[float, Scalar(_share)]
+LogProbability = Annotated[float, Scalar(_log_probability)]
 Flag = Annotated[bool, Scalar(_flag)]
 Seconds = Annotated[float, Scalar(_seconds, _show_seconds)]
 PositiveSeconds = Annotated[float, Scalar(_positive_seconds, _show_seconds)]

@@ -1,10 +1,10 @@
 """Fields that are accepted before their feature is built; the change that builds one removes its row."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.config.load import Loaded
-from gateway.config.model import Candidate, Config
+from gateway.config.model import Config
 
 
 class _Row(NamedTuple):
@@ -15,36 +15,7 @@ class _Row(NamedTuple):
     asks: Callable[[Config], bool] = lambda _: True
 
 
-def _candidates(config: Config) -> Iterator[Candidate]:
-    for model in config.models.values():
-        yield from model.candidates
-
-
-_ROWS: Final = (
-    _Row("models.candidates.max_output", "calls are not measured against it"),
-    _Row("models.candidates.capabilities", "calls are not routed by them"),
-    _Row(
-        "models.candidates.weight",
-        "calls are not routed by it",
-        lambda c: any(one.weight != 1 for one in _candidates(c)),
-    ),
-    _Row(
-        "models.route",
-        "candidates are taken as listed",
-        lambda c: any(model.route != "priority" for model in c.models.values()),
-    ),
-    _Row(
-        "models.on_overflow",
-        "an overflow is an error",
-        lambda c: any(model.on_overflow != "error" for model in c.models.values()),
-    ),
-    _Row("models.cache", "answers are not kept", lambda c: _caches(c)),
-    _Row("cache", "answers are not kept", lambda c: _caches(c)),
-)
-
-
-def _caches(config: Config) -> bool:
-    return any(model.cache.enabled for model in config.models.values())
+_ROWS: Final[tuple[_Row, ...]] = ()
 
 
 def unbuilt(loaded: Loaded) -> list[str]:

@@ -1,22 +1,40 @@
-"""Read a request's body: bounded in bytes and in time, without an await when it is already there."""
+"""Read a request's body: bounded in bytes and in time, without an await when it is already there.
+
+What is held of it is in the call's lease, so that all bodies together are bounded too.
+"""
 
 import asyncio
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion11, StreamReader, web
 
-from gateway.errors import BODY_TIMEOUT, BODY_TOO_LARGE, INVALID_JSON, UNSUPPORTED_MEDIA_TYPE, Refusal
+from gateway.call import Lease
+from gateway.errors import (
+    BODY_TIMEOUT,
+    BODY_TOO_LARGE,
+    EXPECTATION_FAILED,
+    INVALID_JSON,
+    MEMORY_FULL,
+    UNSUPPORTED_MEDIA_TYPE,
+    Refusal,
+)
+from gateway.policy.bodies import SMALL, Bodies, HeldBody
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FULL = Refusal(MEMORY_FULL, "The gateway holds as many bytes of request bodies as it may.", retry_after=1.0)
 
 
 class BodyReader:
-    """The limits of one server; `max_body` in bytes, `timeout` in seconds for the whole body."""
+    """The limits of one server; `max_body` in bytes, `timeout` in seconds for the whole body.
 
-    def __init__(self, max_body: int, timeout: float) -> None:
+    `bodies` is what all calls hold, of this reader and of others.
+    """
+
+    def __init__(self, max_body: int, timeout: float, bodies: Bodies) -> None:
         self._max_body = max_body
         self._timeout = timeout
+        self._bodies = bodies
 
-    async def read(self, request: web.BaseRequest) -> bytes | Refusal:
+    async def read(self, request: web.BaseRequest, lease: Lease) -> bytes | Refusal:
         """The whole body, or why not. Whatever is refused on its headers alone is not read at all."""
         refusal = self._refuse_by_headers(request)
         if refusal is not None:
@@ -24,34 +42,57 @@ class BodyReader:
         content = request.content
         if content.is_eof():  # small bodies come with their head
             body = content.read_nowait(-1) if request.body_exists else b""
-            return body if len(body) <= self._max_body else self._too_large()
-        if request.headers.get("expect", "").lower() == "100-continue" and request.transport is not None:
+            length = len(body)
+            if length > self._max_body:
+                return self._too_large()
+            if length > SMALL:
+                if self._bodies.full(length):
+                    return _FULL
+                self._hold(lease).grow(length)
+            return body
+        if self._bodies.full(request.content_length or 0):
+            return _FULL
+        expected = request.version >= HttpVersion11 and "expect" in request.headers
+        if expected and request.transport is not None:  # none but 100-continue comes so far
             request.transport.write(_CONTINUE)
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._collect(content)
+                return await self._collect(content, self._hold(lease))
         except TimeoutError:
             seconds = f"{self._timeout:g} s"
             return Refusal(BODY_TIMEOUT, f"The request body did not arrive within {seconds}.")
         except web.RequestPayloadError:
             return Refusal(INVALID_JSON, "The request body is malformed HTTP.")
 
-    async def _collect(self, content: StreamReader) -> bytes | Refusal:
+    def _hold(self, lease: Lease) -> HeldBody:
+        held = HeldBody(self._bodies)
+        lease.hold(held)
+        return held
+
+    async def _collect(self, content: StreamReader, held: HeldBody) -> bytes | Refusal:
         pieces: list[bytes] = []
         length = 0
         while piece := await content.readany():
             length += len(piece)
             if length > self._max_body:
                 return self._too_large()
+            # Told by what has come, not by the length that was promised: a promise costs nobody anything.
+            if self._bodies.full(len(piece)):
+                return _FULL
+            held.grow(len(piece))
             pieces.append(piece)
         return b"".join(pieces)
 
     def _refuse_by_headers(self, request: web.BaseRequest) -> Refusal | None:
         headers = request.headers
-        if headers.get("content-encoding", "").lower() not in ("", "identity"):
+        codings = headers.getall("content-encoding", None)
+        if codings is not None and any(coding.lower() not in ("", "identity") for coding in codings):
             return Refusal(
                 UNSUPPORTED_MEDIA_TYPE, "Compressed bodies are not accepted; send no Content-Encoding."
             )
+        expected = headers.get("expect")
+        if expected is not None and expected.lower() != "100-continue":
+            return Refusal(EXPECTATION_FAILED, "The only Expect that can be met is 100-continue.")
         kind = headers.get("content-type", "")
         if kind != "application/json" and not _is_json(kind):
             return Refusal(UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`.")

@@ -50,6 +50,10 @@ class ClientStream(web.StreamResponse):
             self._transport.write(b"0\r\n\r\n")
             self._keep_alive = self._request.keep_alive
 
+    def backlog(self) -> int:
+        """Bytes that the client was sent and has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def abandon(self) -> None:
         """Drop the client at once: it has not read for too long."""
         self._transport.abort()

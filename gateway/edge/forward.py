@@ -11,9 +11,9 @@ from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Exchange
 from gateway.edge.upstream import LONGEST_ERROR, Upstream
 from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
-from gateway.policy.spending import charge
+from gateway.policy.spending import charge, wasted
 from gateway.wire import headers as wire_headers
-from gateway.wire import openai, splice
+from gateway.wire import openai, splice, usage
 from gateway.wire.chunks import ChunkReader
 
 ERROR_BODY_S = 5.0
@@ -31,14 +31,19 @@ class Forward:
         reachability: Reachability,
         learn: Callable[[str, Mapping[str, str]], None],
         clock: Clock,
+        estimate: Callable[[Call], object] | None = None,
     ) -> None:
-        """`learn(upstream, headers)` hears what each answer says of the upstream's own limits."""
+        """`learn(upstream, headers)` hears what each answer says of the upstream's own limits.
+
+        `estimate` fills in `call.estimate`, for answers that tell no usage.
+        """
         self._upstreams = upstreams
         self._max_body = max_body
         self._sweep = sweep
         self._reachability = reachability
         self._learn = learn
         self._clock = clock
+        self._estimate = estimate
 
     async def __call__(self, call: Call) -> Reply | Refusal:
         """Send the call to its candidate."""
@@ -89,6 +94,7 @@ class Forward:
 
     def _refused(self, exchange: Exchange, upstream: Upstream, call: Call, error: bytes) -> Failure:
         self._heard(exchange, upstream, call)
+        _wasted(call, openai.peek_answer(error))
         # A redirect is not followed: the key would travel along.
         status = exchange.status if exchange.status >= 400 else 502
         return upstream.failure(status, error, exchange.headers)
@@ -99,11 +105,15 @@ class Forward:
         body = upstream.plain(exchange, raw, self._max_body) if encoded else raw
         answer = openai.peek_whole(body) if body is not None else None
         if body is None or answer is None:
+            _wasted(call, openai.peek_answer(body or b""))
             raise _invalid(upstream, "answered with something that is not a JSON object")
         if openai.is_error(answer):
+            _wasted(call, answer)
             raise upstream.failure(200, body, exchange.headers)
         call.answered_at = self._clock()
-        charge(call, openai.tokens(answer.usage) if answer.usage is not openai.NULL else None, body)
+        call.finish = openai.finish_of(answer)
+        told = answer.usage
+        charge(call, None if told is openai.NULL else usage.tokens(told), body, self._estimate)
         if call.batch is None and isinstance(answer.model, str) and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
         return Reply(200, body)
@@ -118,8 +128,11 @@ class Forward:
         relay = StreamRelay(exchange, reader, call, upstream, self._sweep, self._clock)
         try:
             await relay.begun
-        except BaseException:
+        except BaseException as broken:
             relay.close()
+            if isinstance(broken, Failure) and call.candidate is not None:
+                # One piece may have held its beginning and what is wrong with it.
+                wasted(call, call.candidate, reader.tokens, reader.generated)
             raise
         return Reply(200, stream=relay)
 
@@ -127,9 +140,16 @@ class Forward:
         if exchange.headers.get("content-type", "").lower().startswith("application/json"):
             body = await exchange.read(LONGEST_ERROR, upstream.deadline(call))
             answer = openai.peek_answer(body)
+            _wasted(call, answer)
             if answer is not None and openai.is_error(answer):
                 return upstream.failure(200, body, exchange.headers)
         return _invalid(upstream, "did not answer with an event stream")
+
+
+def _wasted(call: Call, answer: openai.Answer | None) -> None:
+    """This attempt has failed; what the upstream counts of it all the same is paid for."""
+    if answer is not None and answer.usage is not openai.NULL and call.candidate is not None:
+        wasted(call, call.candidate, usage.tokens(answer.usage))
 
 
 def _passing(given: Mapping[str, str]) -> list[tuple[str, str]]:

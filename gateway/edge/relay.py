@@ -9,7 +9,6 @@ import asyncio
 
 from gateway.call import Call
 from gateway.clock import Clock
-from gateway.edge.client_stream import ClientStream
 from gateway.edge.sweep import Sweep
 from gateway.edge.transport import Exchange
 from gateway.edge.upstream import Upstream
@@ -25,6 +24,9 @@ from gateway.errors import (
     Failure,
     Kind,
 )
+from gateway.policy import overrun
+from gateway.streams import Taker
+from gateway.wire import payload
 from gateway.wire.chunks import ChunkReader, InvalidChunk
 from gateway.wire.sse import EventTooLarge
 
@@ -60,17 +62,18 @@ class StreamRelay:
         self._upstream = upstream
         self._sweep = sweep
         self._clock = clock
-        self._client: ClientStream | None = None
+        self._client: Taker | None = None
         self._early: list[bytes] = []
         self._paused = False
         self._heard = False
         self._finished = False
         self._silent = False  # the upstream will send no more
         self._moved_at = clock()  # bytes came in, or a slow client made room
+        self._most: float = overrun.BESIDE  # tokens; of a longer stream, what its cap allows
         sweep.add(self)
         exchange.pump(self)
 
-    def attach(self, client: ClientStream) -> None:
+    def attach(self, client: Taker) -> None:
         """Send what has come so far, and from now on everything as it comes."""
         self._client = client
         client.connection.on_drained(self._go_on)
@@ -125,6 +128,8 @@ class StreamRelay:
                 self._late(TOTAL, "did not begin its stream in time")
             elif not self._heard and now > call.sent_at + upstream.first_byte_s(stream=True):
                 self._late(FIRST_BYTE, "did not begin its stream in time")
+        elif self.reader.generated_at_least > self._most:
+            self._overrun()
 
     def close(self) -> None:
         """Let go of the client at once, and of the upstream unless only the end of its body is missing."""
@@ -169,7 +174,7 @@ class StreamRelay:
             self._call.first_token_at = self._call.answered_at = now
             self.begun.set_result(None)
 
-    def _write(self, client: ClientStream, events: bytes, now: float) -> None:
+    def _write(self, client: Taker, events: bytes, now: float) -> None:
         client.send(events, now)
         if client.connection.full and not self._paused:
             self._paused = True
@@ -190,6 +195,13 @@ class StreamRelay:
                 self.over.set_result(failure)
         elif failure is not None:
             self.begun.set_exception(failure)
+
+    def _overrun(self) -> None:
+        if self._most == overrun.BESIDE:
+            self._most = overrun.most(payload.cap(self._call.body, self._call.endpoint))
+        if self.reader.generated_at_least > self._most:
+            what = "went on far beyond the cap on its output"
+            self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, what))
 
     def _late(self, cause: Cause, what: str) -> None:
         self.failed(self._failure(UPSTREAM_TIMEOUT, cause, what))

@@ -15,15 +15,29 @@ from gateway.edge.answer import JSON, Answer, lines
 from gateway.edge.generation import Generation
 from gateway.edge.server import Connection
 from gateway.edge.streaming import DRAIN_NOTE, DRAINED, StreamedCall
-from gateway.errors import BODY_TIMEOUT, BODY_TOO_LARGE, INTERNAL_ERROR, INVALID_VALUE, Failure, Refusal
+from gateway.errors import (
+    BODY_TIMEOUT,
+    BODY_TOO_LARGE,
+    INTERNAL_ERROR,
+    INVALID_API_KEY,
+    INVALID_VALUE,
+    KEYS_LIMITED,
+    MEMORY_FULL,
+    Failure,
+    Refusal,
+)
 from gateway.layers.admission import admit
 from gateway.log import logger
 from gateway.metrics import OTHER
+from gateway.policy import steering
+from gateway.policy.wrong_keys import WrongKeys
 from gateway.units import usd
 from gateway.wire import headers as wire_headers
-from gateway.wire import openai, ratelimit, splice
+from gateway.wire import openai, ratelimit, request_head, splice
 
 BUG = Refusal(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
+CLOSING = (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, KEYS_LIMITED, request_head.MALFORMED)
+"""Kinds of refusals behind which the connection is closed; by identity, for rows may look alike."""
 STUCK_READER_S = 60.0
 """Seconds that a client may take none of an answer before it is dropped."""
 
@@ -36,6 +50,7 @@ class Serve:
         self._clock = clock
         self.generation = first  # what new calls go by; may be exchanged at any time
         self.open_calls: dict[asyncio.Task[Any], Generation] = {}
+        self._wrong_keys = WrongKeys()
         self.draining = False  # connections are closed after their answer
         self.closed = False  # no new call is taken any more
 
@@ -47,7 +62,8 @@ class Serve:
             and (preflight := generation.cors.preflight(request.headers)) is not None
         ):
             return preflight
-        found = routes.match(request.method, request.raw_path)
+        method, target = request.method, request.raw_path
+        found = request_head.refuse(method, target, request.headers) or routes.match(method, target)
         call = self._new_call(request, found)
         if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
             return Answer(
@@ -96,7 +112,7 @@ class Serve:
             call.status, call.outcome = answer.kind.status, answer.kind.outcome
             # What is left of such a body is not worth waiting for.
             unread = "expect" in request.headers and not request.content.is_eof()
-            close = self.draining or unread or answer.kind in (BODY_TIMEOUT, BODY_TOO_LARGE)
+            close = self.draining or unread or any(answer.kind is kind for kind in CLOSING)
             answer = Answer.refusal(answer, self._headers(generation, request, call), close=close)
         return answer
 
@@ -113,10 +129,12 @@ class Serve:
             return DRAINED
         refusal = admit(door, call, call.accepted_at)
         if refusal is not None:
+            if refusal.kind is INVALID_API_KEY:
+                return self._wrong_keys.refuse(request.remote or "", call.accepted_at) or refusal
             return refusal
         if found.endpoint == routes.MODELS:
             return self._list_models(generation, request, call, found.model)
-        body = await generation.body.read(request)
+        body = await generation.body.read(request, call.lease)
         if isinstance(body, Refusal):
             return body
         cast(Connection, request.protocol).body_read = True
@@ -158,6 +176,8 @@ class Serve:
             call.deadline = call.accepted_at + patience
         if call.caller is not None:
             call.priority = wire_headers.priority(call.headers, call.caller.priority)
+            if peek.engine_fields:
+                return steering.refuse(peek.engine_fields, call.caller)
         return None
 
     def _list_models(

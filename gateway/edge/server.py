@@ -12,9 +12,8 @@ import aiohttp.http_parser
 from aiohttp import web
 
 from gateway.edge.answer import Answer
-from gateway.errors import INTERNAL_ERROR, Kind, Refusal
-
-MALFORMED = Kind(400, "invalid_request_error", "invalid_value", "client_error", final=True)
+from gateway.errors import INTERNAL_ERROR, Refusal
+from gateway.wire.request_head import MALFORMED
 
 MAX_HEADER_BYTES = 32 * 1024
 MAX_BEHIND = 64 * 1024

@@ -13,10 +13,10 @@ from aiohttp import web
 from gateway.call import Call, Handler
 from gateway.clock import Clock
 from gateway.edge.client_stream import ClientStream
-from gateway.edge.relay import StreamRelay
 from gateway.edge.server import Connection
 from gateway.edge.sweep import Sweep
-from gateway.errors import DRAINING, UPSTREAM_TIMEOUT, Failure, Refusal
+from gateway.errors import DRAINING, Failure, Refusal
+from gateway.streams import Pumped, outcome_of
 from gateway.wire import openai
 
 HEARTBEAT = b": keep-alive\n\n"
@@ -64,16 +64,18 @@ class StreamedCall:
             reply = await handle(self._call)
             if isinstance(reply, Refusal):
                 return self._refused(reply)
-            relay = cast(StreamRelay, reply.stream)
+            stream = cast(Pumped, reply.stream)
             try:
                 if not self.client.started:
                     self._start(self._clock())
-                relay.attach(self.client)
-                failure = await relay.over
-                self._end(failure, in_band=relay.reader.error is not None)
+                stream.attach(self.client)
+                failure = await stream.over
+                self._end(failure, in_band=stream.reader.error is not None)
             finally:
-                self._call.tokens, self._call.generated = relay.reader.tokens, relay.reader.generated
-                relay.close()
+                stream.close()
+                told = stream.reader
+                self._call.tokens, self._call.generated = told.tokens, told.generated
+                self._call.finish = told.finish
         except Failure as failure:
             return self._refused(failure.as_refusal())
         except asyncio.CancelledError as cancelled:
@@ -97,13 +99,12 @@ class StreamedCall:
         return self.client
 
     def _end(self, failure: Failure | None, *, in_band: bool) -> None:
+        outcome = outcome_of(failure, in_band=in_band)
         if failure is None:
             self.client.end()
-            self._call.outcome = "ok"
-        elif in_band or failure.kind is UPSTREAM_TIMEOUT:
-            self._break_off(failure.as_refusal(), failure.kind.outcome)
+            self._call.outcome = outcome
         else:
-            self._break_off(failure.as_refusal(), "truncated")
+            self._break_off(failure.as_refusal(), outcome)
 
     def _break_off(self, why: Refusal, outcome: str) -> None:
         """Say so in the stream: no `[DONE]`, no closing chunk, so that every kind of client notices."""

@@ -22,8 +22,8 @@ from gateway.errors import (
 )
 from gateway.policy.overflow import overflow
 from gateway.policy.verdict import is_spent
+from gateway.wire import cache_salt, splice, stream_options
 from gateway.wire import headers as wire_headers
-from gateway.wire import splice, stream_options
 from gateway.wire.encoding import decoded
 from gateway.wire.mask import Masker
 from gateway.wire.members import Edit, edited
@@ -51,8 +51,12 @@ class Upstream:
         first_byte_s: float | None,
         idle_s: float,
         total_s: float,
+        salted: bool = False,
     ) -> None:
-        """Durations in seconds; `first_byte_s` None is 120 for streams and `total_s` for the rest."""
+        """Durations in seconds; `first_byte_s` None is 120 for streams and `total_s` for the rest.
+
+        `salted`: each tenant's prefixes are kept apart in the engine's own cache.
+        """
         self.name = name
         self.transport = transport
         self.idle_s = idle_s
@@ -62,6 +66,7 @@ class Upstream:
         self._connect_s = connect_s
         self._first_byte_s = first_byte_s
         self._tells_usage = True  # until it has refused to be asked
+        self._salted = salted
 
     def first_byte_s(self, *, stream: bool) -> float:
         """Seconds from sending a call to the first byte of its answer."""
@@ -85,6 +90,8 @@ class Upstream:
 
         Raises Failure when awaited.
         """
+        if self._salted and call.endpoint != EMBEDDINGS and call.caller is not None:
+            asks = (*asks, *cache_salt.salting(call.body, cache_salt.salt_of(call.caller.name)))
         if asks:
             named = ((start, end, candidate.encoded) for start, end in call.spans if end > start)
             body = edited(call.body, (*asks, *named))
@@ -165,8 +172,14 @@ class Upstream:
 
     def _headers(self, call: Call) -> list[tuple[str, str]]:
         sent = [("x-request-id", call.request_id)]
-        given = call.headers
+        given, trace = call.headers, call.trace
+        own: Sequence[str] = ()
+        if trace is not None:
+            sent.append(("traceparent", trace.traceparent()))
+            own = wire_headers.TRACE_HEADERS[: 1 if trace.parent_id else 2]
         for name in self._travelling:
+            if name in own:
+                continue
             if name in given and name not in wire_headers.named_by_connection(given.get("connection")):
                 value = wire_headers.clean(given[name])
                 if value:

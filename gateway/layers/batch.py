@@ -27,7 +27,8 @@ from gateway.wire import merge
 class Terms(NamedTuple):
     """How calls of one model to one endpoint are merged; `offered` tells whether the upstreams take lists.
 
-    Merged are calls for answers of up to `max_output` tokens; lists are sent in parts up to `longest`.
+    Merged are calls for answers of up to `max_output` tokens; lists are sent in parts up to `longest`. With
+    `apart` nobody's calls are merged with those of another key.
     """
 
     bounds: Bounds
@@ -35,6 +36,7 @@ class Terms(NamedTuple):
     longest: int
     offered: Callable[[], bool]
     headers: Sequence[str]
+    apart: bool = False
 
 
 class Counts(NamedTuple):
@@ -46,7 +48,7 @@ class Counts(NamedTuple):
 
 
 class Kind:
-    """All calls of one model, endpoint and size of answer: they cost alike."""
+    """All calls of one model, endpoint, size of answer and first upstream: they cost alike."""
 
     __slots__ = ("load", "payoff", "tuning", "upstream")
 
@@ -90,7 +92,7 @@ class Batching:
         self._terms = terms
         self._counts = counts
         self._clock = clock
-        self._kinds: dict[tuple[str, str, int], Kind] = {}
+        self._kinds: dict[tuple[str, str, int, str], Kind] = {}
         self._groups: dict[Hashable, Group] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -98,14 +100,14 @@ class Batching:
         """The layer around `inner`."""
 
         def handle(call: Call) -> Awaitable[Reply | Refusal]:
-            terms = None if call.stream or call.route is None else self._terms(call)
+            terms = None if call.stream or call.changed or call.route is None else self._terms(call)
             parsed = merge.parse(call.body, call.endpoint, terms.longest) if terms is not None else None
             if terms is None or parsed is None or call.route is None:
                 return inner(call)
             if len(parsed.items) > terms.bounds.max_items:
                 bounds = terms.bounds
                 return in_parts(inner, call, parsed, bounds.max_items, bounds.max_tokens, self._clock)
-            if parsed.output > terms.max_output or not terms.offered():
+            if parsed.output > terms.max_output or call.ceiling is not None or not terms.offered():
                 return inner(call)
             if self._suspected(call.body, call.ready_at):
                 return inner(call)  # what it may do to an engine shall be done to nobody else, and be told
@@ -120,7 +122,7 @@ class Batching:
     def view(self, upstream: str) -> list[dict[str, object]]:
         """What has been learned of calls that go to this upstream first."""
         shown = []
-        for (model, endpoint, output), kind in self._kinds.items():
+        for (model, endpoint, output, _), kind in self._kinds.items():
             if kind.upstream == upstream:
                 one: dict[str, object] = {"model": model, "endpoint": endpoint, "max_output": output}
                 one |= kind.tuning.view()
@@ -260,10 +262,10 @@ class Batching:
         self._arm(inner, group)
 
     def _kind(self, call: Call, parsed: merge.Mergeable, terms: Terms) -> Kind:
-        key = (call.model, call.endpoint, parsed.output)
+        first = call.candidate.upstream if call.candidate is not None else ""
+        key = (call.model, call.endpoint, parsed.output, first)
         kind = self._kinds.get(key)
         if kind is None:
-            first = call.candidate.upstream if call.candidate is not None else ""
             kind = self._kinds[key] = Kind(first, terms.bounds, call.endpoint)
         return kind
 
@@ -271,7 +273,8 @@ class Batching:
         if call.route is None:
             raise AssertionError("the gates above set the route")
         headers = tuple(call.headers.get(name, "") for name in terms.headers)
-        key = (call.model, call.endpoint, parsed.key, headers)
+        tenant = call.caller.name if terms.apart and call.caller is not None else ""
+        key = (call.model, call.endpoint, parsed.key, headers, call.candidate, frozenset(call.order), tenant)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(key, kind, terms, call.route, call.endpoint)

@@ -24,7 +24,10 @@ def shared_limits(limit: Limit) -> Layer:
             if refusal is not None:
                 return refusal
             now = call.ready_at
-            outcome = await account.reserve(limit.ask(call, account.terms), limit.day(now), now)
+            ask, day = limit.ask(call, account.terms), limit.day(now)
+            outcome = await account.reserve(ask, day, now)
+            while isinstance(outcome, Denial) and (less := limit.less(call, ask, outcome)) is not None:
+                ask, outcome = less, await account.reserve(less, day, now)
             if isinstance(outcome, Unavailable):
                 return UNAVAILABLE
             if isinstance(outcome, Denial):

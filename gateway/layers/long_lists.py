@@ -7,6 +7,7 @@ from typing import Final
 from gateway.call import Call, Estimate, Handler, Reply, Route
 from gateway.clock import Clock
 from gateway.errors import INVALID, UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
+from gateway.layers.in_vain import discarded, take_over
 from gateway.policy.spending import charge
 from gateway.wire import merge
 from gateway.wire.merge import Mergeable
@@ -54,6 +55,19 @@ async def in_parts(
     """So many parts at once, as far as their upstream has slots; the first that fails ends the others."""
     slices = merge.split_list(parsed.items, parsed.weights, max_items, max_tokens)
     parts = [_Part(call, parsed, one) for one in slices]
+    try:
+        reply = await _sent(inner, call, parsed, parts, clock)
+    except Failure:
+        discarded(call, [part.call for part in parts])
+        raise
+    if not isinstance(reply, Reply):
+        discarded(call, [part.call for part in parts])
+    return reply
+
+
+async def _sent(
+    inner: Handler, call: Call, parsed: Mergeable, parts: Sequence[_Part], clock: Clock
+) -> Reply | Refusal:
     abreast = asyncio.Semaphore(_ABREAST)
     tasks = [asyncio.create_task(part.send(inner, abreast)) for part in parts]
     try:
@@ -109,6 +123,7 @@ def _show(call: Call, parts: Sequence[_Part], now: float) -> None:
     for part in parts:
         one = part.call
         one.lease.settle(one, now)
+        take_over(call, one)
         call.attempts += one.attempts
         call.candidate, call.passing = one.candidate, one.passing or call.passing
         call.sent_at = min(call.sent_at or one.sent_at, one.sent_at or call.sent_at)

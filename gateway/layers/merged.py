@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.call import (
+    EMBEDDINGS,
     Call,
     Estimate,
     Handler,
@@ -23,13 +24,14 @@ from gateway.errors import (
     Failure,
     Refusal,
 )
+from gateway.layers.in_vain import discarded, share_out, tell_estimated
 from gateway.log import logger
 from gateway.policy.batch import Batch
 from gateway.policy.batch_pool import Member
 from gateway.policy.batch_tuning import FAILED, OK, OVERLOADED, Outcome
 from gateway.policy.spending import charge
 from gateway.policy.verdict import judge
-from gateway.wire import merge
+from gateway.wire import merge, openai
 from gateway.wire.merge import Mergeable
 
 ALONE: Final = object()
@@ -159,6 +161,7 @@ class Merged:
             "a batch's answer does not fit it; its calls are sent one by one",
             extra={"request_id": call.request_id, "calls": len(self.shares)},
         )
+        discarded(call, [call])
         self._tell_all(call, ALONE)
         return FAILED
 
@@ -196,6 +199,7 @@ class Merged:
     def _tell_all(self, call: Call, outcome: object) -> None:
         shares = self.taken()
         size = 0 if outcome is ALONE else len(shares)
+        _pay(call, shares)
         for share in shares:
             _show(share.call, call, size)
             share.tell(outcome)
@@ -204,9 +208,11 @@ class Merged:
         """Give everybody its part of the answer. False: the answer does not fit what was sent."""
         shares = self.shares
         if call.batch is None:
+            _pay(call, shares)
+            tell_estimated(shares[0].call, call)
             _show(shares[0].call, call, 1)
             shares[0].call.tokens, shares[0].call.cost = call.tokens, call.cost
-            shares[0].call.generated = call.generated
+            shares[0].call.generated, shares[0].call.finish = call.generated, call.finish
             shares[0].tell(reply)
             return True
         counts = [len(share.parsed.items) for share in shares]
@@ -214,11 +220,20 @@ class Merged:
         parts = merge.split(self._endpoint, reply.body, counts, weights, self._route.encoded)
         if parts is None:
             return False
+        _pay(call, shares)
         for share, (body, tokens) in zip(shares, parts, strict=True):
             _show(share.call, call, len(shares))
             charge(share.call, tokens, body)
+            if self._endpoint != EMBEDDINGS:
+                share.call.finish = openai.finish_in(body)
             share.tell(Reply(reply.status, body))
         return True
+
+
+def _pay(call: Call, shares: Sequence[Share]) -> None:
+    """For the attempts that came to nothing; who has left pays otherwise."""
+    here = [share for share in shares if not share.left]
+    share_out(call, [share.call for share in here], [share.tokens for share in here])
 
 
 def _as_itself(call: Call, theirs: Call) -> None:

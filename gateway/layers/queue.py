@@ -3,11 +3,13 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, cast
 
 from gateway.call import Call, Estimate, Handler, Reply
 from gateway.clock import Clock
 from gateway.errors import Refusal
+from gateway.layers.spill import MOVED, Moves, Watch
 from gateway.policy.line import Line
 from gateway.policy.order import WaitingRoom, Waits
 from gateway.policy.waiter import OVER, WAITING, Waiter
@@ -57,12 +59,17 @@ class Queue:
         waited: Mapping[str, Callable[[float], None]],
         estimate: Callable[[Call], object],
     ) -> None:
-        """`estimate` fills in `call.estimate`; asked only where somebody may have to wait."""
+        """`estimate` fills in `call.estimate`; asked only where somebody may have to wait.
+
+        `moves` (see `layers.spill`) may be set later: it is asked for calls with a bound on their wait.
+        """
         self._room = room
         self._lines = lines
         self._clock = clock
         self._waited = waited
         self._estimate = estimate
+        self.moves: Moves = lambda call, now: False
+        self._ahead: dict[Call, Place] = {}  # permits of calls that are on their way to another line
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of lines that their pace holds
 
     def in_flight(self) -> dict[str, int]:
@@ -72,6 +79,11 @@ class Queue:
     def depth(self) -> dict[str, int]:
         """Calls that wait, by upstream."""
         return {name: line.waiting for name, line in self._lines.items()}
+
+    def oldest_s(self) -> dict[str, float]:
+        """Seconds for which the oldest of them has waited, by upstream."""
+        now = self._clock()
+        return {name: line.oldest_s(now) for name, line in self._lines.items()}
 
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
@@ -84,6 +96,11 @@ class Queue:
             if call.estimate is None and (line.free <= 0 or line.pace is not None):
                 self._estimate(call)
             now = self._clock()
+            if self._ahead and (place := self._ahead.get(call)) is not None:
+                if place.line is line:
+                    del self._ahead[call]
+                    return self._held(inner, call, place)
+                place.settle(call, now)
             place = Place(self, line, call, now)
             told = self._room.arrive(line, place, now)
             if told is None:
@@ -114,6 +131,8 @@ class Queue:
 
     def settle(self, place: Place, call: Call, now: float) -> None:
         """Take back what the call holds: its permit, or its place among the waiting."""
+        if self._ahead and self._ahead.get(call) is place:
+            del self._ahead[call]
         if place.state == WAITING:
             going = self._room.leave(place.line, place, now)
         else:
@@ -146,7 +165,9 @@ class Queue:
             self._wake(place.line, self._room.next(place.line, now), now)
 
     async def _wait(self, inner: Handler, call: Call, place: Place) -> Reply | Refusal:
-        expiry = None
+        expiry = watch = None
+        if call.spill_s != math.inf:
+            watch = Watch(call.spill_s, partial(self._elsewhere, place, call), self._clock)
         if place.deadline != math.inf:
             loop = asyncio.get_running_loop()
             expiry = loop.call_later(place.deadline - self._clock(), self._expire, place)
@@ -161,6 +182,8 @@ class Queue:
         finally:
             if expiry is not None:
                 expiry.cancel()
+            if watch is not None:
+                watch.cancel()
             waited = self._clock() - place.arrived
             call.queue_s += waited
         self._waited[place.line.name](waited)
@@ -174,6 +197,23 @@ class Queue:
             going = self._room.leave(line, place, now)
             _ring(place, self._room.too_late(line, place, now))
             self._wake(line, going, now)
+
+    def _elsewhere(self, place: Place, call: Call, now: float) -> bool:
+        """Let it go where another upstream takes it. True: there is nothing to look for any more."""
+        if place.state != WAITING or place.deadline <= now:
+            return True
+        if not self.moves(call, now):
+            return False
+        # Its permit is taken here and now: in the same turn of the loop others look for one too.
+        line = self._lines[call.order[0].upstream]
+        ahead = Place(self, line, call, now)
+        if self._room.arrive(line, ahead, now) is None:
+            call.lease.hold(ahead)
+            self._ahead[call] = ahead
+        going = self._room.leave(place.line, place, now)
+        _ring(place, MOVED)
+        self._wake(place.line, going, now)
+        return True
 
     def _wake(self, line: Line, going: list[Waiter], now: float) -> None:
         for waiter in going:

@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from gateway.call import Call, Tokens
+from gateway.call import Call, Spent, Tokens
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
 from gateway.policy.calendar import Calendar
 from gateway.policy.price import cost
-from gateway.policy.spending import spent
+from gateway.policy.spending import NOTHING, attempts_before, spent
 from gateway.units import NANO
 
 Book = Callable[[Call, Tokens, float], None]
-"""Takes a call that an upstream was asked for, what it used, and the time."""
+"""Takes a call that an upstream was asked for, what its last attempt used, and the time."""
+
+Paid = Callable[[Call, Spent, int | None, float, bool], None]
+"""Takes such a call, an attempt, its nano-dollars (None: unknown), the time, and whether it was the last."""
 
 
 class Spend:
@@ -26,6 +29,7 @@ class Spend:
         books: tuple[Book, ...],
         *,
         always: bool,
+        paid: tuple[Paid, ...] = (),
     ) -> None:
         """`estimate` fills in `call.estimate`.
 
@@ -34,8 +38,11 @@ class Spend:
         self._calendar = calendar
         self._estimate = estimate
         self._books = books
+        self._paid = paid
         self._always = always
         self._cost = lru_cache(maxsize=None)(metrics.cost.labels)
+        self._unpriced = lru_cache(maxsize=None)(metrics.unpriced.labels)
+        self._estimated = lru_cache(maxsize=None)(metrics.estimated.labels)
 
     def admit(self, call: Call, now: float) -> Refusal | None:
         """Everybody may pass; streams are asked for their usage where it is needed."""
@@ -45,16 +52,36 @@ class Spend:
         return None
 
     def settle(self, call: Call, now: float) -> None:
-        """Price and book what the call has used, if an upstream was asked at all."""
+        """Price and book what each attempt has used, if an upstream was asked at all."""
         candidate = call.candidate
-        if not call.attempts or candidate is None or call.route is None or call.caller is None:
+        if not call.attempts or call.cached_by or candidate is None:
             return
-        if call.counted and call.tokens is None and call.estimate is None:
+        if call.counted and call.estimate is None and (call.tokens is None or call.spent_before):
             self._estimate(call)
         used = spent(call)
-        if candidate.price is not None:
-            call.cost = cost(used, candidate.price)
-            if call.cost:
-                self._cost(call.route.name, candidate.upstream, call.caller.name).inc(call.cost / NANO)
+        call.estimated = call.tokens is None and used is not NOTHING
+        costs = self._pay(call, Spent(candidate, used, call.estimated), now, last=True)
+        if call.spent_before:
+            earlier = [self._pay(call, one, now, last=False) for one in attempts_before(call)]
+            known = [one for one in (costs, *earlier) if one is not None]
+            costs = sum(known) if known else None
+        call.cost = costs
         for book in self._books:
             book(call, used, now)
+
+    def _pay(self, call: Call, one: Spent, now: float, *, last: bool) -> int | None:
+        """Count and book one attempt; gives its nano-dollars, None where its price is not known."""
+        price, nanos = one.candidate.price, None
+        if price is not None:
+            nanos = cost(one.tokens, price)
+        if call.route is not None and call.caller is not None:
+            model, upstream = call.route.name, one.candidate.upstream
+            if nanos:
+                self._cost(model, upstream, call.caller.name).inc(nanos / NANO)
+            elif nanos is None and one.tokens is not NOTHING:
+                self._unpriced(model, upstream).inc()
+            if one.estimated:
+                self._estimated(model, upstream).inc()
+        for paid in self._paid:
+            paid(call, one, nanos, now, last)
+        return nanos

@@ -1,5 +1,6 @@
 """One call whose first attempt came to nothing, or could not be made."""
 
+import math
 from typing import Final
 
 from gateway.call import Call, Candidate, Handler, Reply, Route
@@ -13,9 +14,12 @@ from gateway.errors import (
     Refusal,
 )
 from gateway.layers.attempt import Attempt
+from gateway.layers.spill import MOVED
 from gateway.policy.plan import Next, Plan
 from gateway.policy.retry import client_retries, own_attempts, pause
+from gateway.policy.route_fit import affordable
 from gateway.policy.verdict import Judgement, judge
+from gateway.wire.needs import needs
 
 _NO_PLACE: Final = (QUEUE_FULL, DEADLINE_IN_QUEUE, REQUEST_TOO_LARGE)
 """Refusals of one upstream's queue: another upstream may have a place."""
@@ -42,10 +46,11 @@ class Trial:
         self._inner = inner
         self._call = call
         self._route: Route = call.route
-        self._plan = Plan(call.route, own_attempts(attempt.rules.attempts, sent))
+        self._plan = Plan(call.route, own_attempts(attempt.rules.attempts, sent), call.order)
         self._retries = 0
         self._ticket = 0  # of the candidate that was chosen last
         self._tried: set[Candidate] = set()
+        self._needs: frozenset[str] | None = None  # read where a candidate declares what it can do
         self._last: Failure | Refusal | None = None
 
     async def blocked(self, ticket: int) -> Reply | Refusal:
@@ -67,12 +72,27 @@ class Trial:
 
     async def refused(self, refusal: Refusal) -> Reply | Refusal:
         """The queue had no place for it. Another upstream's may."""
+        waited_at = self._candidate()
+        if refusal is MOVED:
+            return await self._moved(waited_at)
         self._last = refusal
         if refusal.kind not in _NO_PLACE:
             return self._given_up()
-        self._plan.skip(self._candidate())
+        self._plan.skip(waited_at)
         chosen = self._plan.next(self._attempt.clock(), self._admits)
         return self._given_up() if chosen is None else await self._go_on(chosen)
+
+    async def _moved(self, waited_at: Candidate) -> Reply | Refusal:
+        """It has left the queue there for the first of `call.order`, and may come back if that one fails."""
+        now, self._plan.order = self._attempt.clock(), self._call.order
+        # It has given up its place in line: chance must not send it back to the end of it.
+        chosen = self._plan.next(
+            now, lambda one: one is not waited_at and self._admits(one, last_resort=True), fallbacks=False
+        )
+        if chosen is None and self._admits(waited_at):
+            chosen = Next(waited_at, self._route, now)
+        found = chosen or self._last_resort(now)
+        return found if isinstance(found, Refusal) else await self._go_on(found)
 
     async def failed(self, failure: Failure) -> Reply | Refusal:
         """An attempt has failed. Raises the last failure where nothing helps."""
@@ -80,6 +100,7 @@ class Trial:
         attempt, candidate = self._attempt, self._candidate()
         now, judgement = attempt.clock(), judge(failure)
         self._tried.add(candidate)
+        self._call.spill_s = math.inf  # where it may still go is the plan's to say from now on
         free, batch = judgement.again == "overflow", self._call.batch
         if judgement.again == "never" or (free and batch is not None and len(batch.bodies()) > 1):
             raise failure  # of several that share a call one is too long: each finds its own way
@@ -122,7 +143,7 @@ class Trial:
     def _last_resort(self, now: float) -> Next | Refusal:
         """Every breaker is open: one call a second tries the upstream that is due first, others hear when."""
         health = self._attempt.health
-        candidate = min(self._route.candidates, key=lambda one: health[one.upstream].breaker.wait(now))
+        candidate = min(self._plan.order, key=lambda one: health[one.upstream].breaker.wait(now))
         breaker = health[candidate.upstream].breaker
         self._ticket = breaker.admits(now, last_resort=True)
         if self._ticket:
@@ -148,12 +169,22 @@ class Trial:
         total_s = self._attempt.health[candidate.upstream].total_s
         return min(self._call.deadline, self._call.accepted_at + total_s)
 
-    def _admits(self, candidate: Candidate) -> bool:
+    def _admits(self, candidate: Candidate, *, last_resort: bool = False) -> bool:
         breaker, now = self._attempt.health[candidate.upstream].breaker, self._attempt.clock()
         if candidate not in self._tried and self._attempt.busy.get(candidate, 0.0) > now:
             return False
-        self._ticket = breaker.admits(now)
+        if not affordable(self._call, candidate) or not self._able(candidate):
+            return False
+        self._ticket = breaker.admits(now, last_resort)
         return self._ticket > 0
+
+    def _able(self, candidate: Candidate) -> bool:
+        """Whether it can do what is asked: the routing has looked at no fallback."""
+        if candidate.capabilities is None:
+            return True
+        if self._needs is None:
+            self._needs = needs(self._call.body)
+        return self._needs <= candidate.capabilities
 
     def _give_back(self, candidate: Candidate) -> None:
         """The chosen one is not called after all."""

@@ -25,6 +25,11 @@ class Ask(NamedTuple):
     cost: int = 0
     guess_cost: int = 0
 
+    @property
+    def free(self) -> bool:
+        """Whether no budget is touched."""
+        return not self.cost and not self.guess_cost
+
     def promised(self, left: int) -> int:
         """Nano-dollars to reserve where a budget has so many left."""
         return self.cost + max(0, min(self.guess_cost, left - self.cost))
@@ -99,13 +104,15 @@ class Account:
         if terms.concurrency is not None and self.places >= terms.concurrency:
             limit, longest = "concurrency", max(1e-3, self._held_s / terms.concurrency)
         for name, meter, units in (("rpm", self.requests, 1), ("tpm", self.tokens, ask.firm)):
-            wait = meter.wait(units, now) if meter is not None else 0.0
+            if meter is None or (name == "tpm" and not ask.firm and not ask.guess):
+                continue  # who wants no tokens need not wait for a debt of them to be paid
+            wait = meter.wait(units, now)
             if wait > longest:
                 limit, longest = name, wait
         return Denial(limit, longest) if limit else None
 
     def _over_budget(self, ask: Ask, budget: int) -> bool:
-        return self.gone >= budget or self.gone + ask.cost > budget
+        return not ask.free and (self.gone >= budget or self.gone + ask.cost > budget)
 
     def settle(self, reservation: Reservation, tokens: int, cost: int, now: float) -> None:
         """Give back what was not used, charge what was used beyond it. Once for each reservation.

@@ -119,6 +119,10 @@ class Breaker:
             return CLOSED
         return OPEN if now < self._open_until else HALF_OPEN
 
+    def ready(self, now: float) -> bool:
+        """Whether a call may go, if chance allows it in a slow start. Hands out nothing."""
+        return self._closed or (now >= self._open_until and not self._probe)
+
     def wait(self, now: float) -> float:
         """Seconds until a call would go that nobody else could take; 0.0 is now."""
         if self._closed:

@@ -1,11 +1,11 @@
 """The limits of a key: what a call asks of its account, and what it is told when it does not get it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Final, Protocol
 
-from gateway.call import Call, Estimate, Route
+from gateway.call import Call, Candidate, Estimate
 from gateway.caller import Terms
 from gateway.errors import (
     CONCURRENCY_LIMITED,
@@ -21,7 +21,7 @@ from gateway.metrics import Metrics
 from gateway.policy.account import Account, Ask, Denial, Reservation
 from gateway.policy.calendar import Calendar
 from gateway.policy.price import most
-from gateway.policy.spending import spent
+from gateway.policy.spending import all_tokens
 
 _NO_TOKENS: Final = Ask()
 _LIMITED: Final[dict[str, tuple[Kind, str]]] = {
@@ -48,7 +48,10 @@ class Limit:
         unpriced = self.unpriced(call, account.terms)
         if unpriced is not None:
             return unpriced
-        outcome = account.reserve(self.ask(call, account.terms), self.day(now), now)
+        ask, day = self.ask(call, account.terms), self.day(now)
+        outcome = account.reserve(ask, day, now)
+        while isinstance(outcome, Denial) and (less := self.less(call, ask, outcome)) is not None:
+            ask, outcome = less, account.reserve(less, day, now)
         if isinstance(outcome, Denial):
             return self.refused(call, account.terms, outcome, now)
         call.lease.hold(Held(account, outcome))
@@ -75,8 +78,8 @@ class Limit:
         return None
 
     def ask(self, call: Call, terms: Terms) -> Ask:
-        """What the call may use, as far as these limits count it."""
-        if terms.tpm is None and terms.usd_per_day is None:
+        """What the call may use, as far as these limits count it: a kept answer uses nothing."""
+        if (terms.tpm is None and terms.usd_per_day is None) or call.hit is not None:
             return _NO_TOKENS
         estimate = call.estimate or self._estimate(call)
         firm, guess = estimate.input, estimate.output
@@ -86,7 +89,25 @@ class Limit:
             guess = min(guess, max(0, int(terms.tpm) - firm))
         if terms.usd_per_day is None or call.route is None:
             return Ask(firm, guess)
-        return Ask(firm, guess, *_cost(call.route, estimate))
+        routes = (call.route, *call.route.fallbacks)
+        return Ask(firm, guess, *_cost([one for route in routes for one in route.candidates], estimate))
+
+    def less(self, call: Call, ask: Ask, denial: Denial) -> Ask | None:
+        """The same at the next lower price of a candidate, where the budget does not reach for this one.
+
+        The call must make do with it: `call.ceiling` says so to those who choose its upstream. None where
+        that would not help. Step by step, for the cheapest one may be none that can serve the call.
+        """
+        estimate, route = call.estimate, call.route
+        if denial.limit != "usd_per_day" or estimate is None or route is None:
+            return None
+        costs = [_cost((one,), estimate) for one in route.candidates]
+        lower = [one for one in costs if sum(one) < ask.cost + ask.guess_cost]
+        if not lower:
+            return None
+        firm, guess = max(lower, key=sum)
+        call.ceiling = firm + guess
+        return ask._replace(cost=firm, guess_cost=guess)
 
     def refused(self, call: Call, terms: Terms, denial: Denial, now: float) -> Refusal:
         """Count and word a denial."""
@@ -116,9 +137,8 @@ class Limit:
         )
 
 
-def _cost(route: Route, estimate: Estimate) -> tuple[int, int]:
-    """Nano-dollars at the dearest that may serve the call: of the firm tokens, and of the guess."""
-    candidates = (*route.candidates, *(one for other in route.fallbacks for one in other.candidates))
+def _cost(candidates: Collection[Candidate], estimate: Estimate) -> tuple[int, int]:
+    """Nano-dollars at the dearest of them: of the firm tokens, and of the guess."""
     whole = most(estimate, candidates)
     firm = whole if estimate.capped else most(estimate._replace(output=0), candidates)
     return firm, whole - firm
@@ -142,5 +162,4 @@ class Held:
 
     def settle(self, call: Call, now: float) -> None:
         """The call is over."""
-        used = spent(call)
-        self._account.settle(self._reservation, used.input + used.output, call.cost or 0, now)
+        self._account.settle(self._reservation, all_tokens(call), call.cost or 0, now)

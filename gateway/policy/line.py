@@ -107,6 +107,16 @@ class Line:
         """Permits given out."""
         return self.permits - self.free
 
+    @property
+    def hold(self) -> float | None:
+        """Seconds for which a permit is held, a mean; None while nothing is known."""
+        return self._hold
+
+    def oldest_s(self, now: float) -> float:
+        """Seconds for which the oldest waiter has waited; 0.0 without any."""
+        firsts = (lane.first() for one in self.keys.values() for lane in (one.interactive, one.batch))
+        return now - min((first.arrived for first in firsts if first is not None), default=now)
+
     def come(self, key: str) -> None:
         """A call of this key begins to wait, or goes at once."""
         calls = self.active.get(key, 0)

@@ -15,11 +15,12 @@ from typing import Final
 class Overflow:
     """Tokens that the call needed, its answer included where the upstream counts it in, and the limit it met.
 
-    None where the upstream does not say.
+    None where the upstream does not say. `answer` is the answer's part of `needed`.
     """
 
     needed: int | None
     limit: int | None
+    answer: int = 0
 
 
 _LABELS: Final = frozenset(
@@ -69,6 +70,11 @@ _NEEDED: Final = tuple(
     )
 )
 
+_ANSWER: Final = re.compile(
+    r"N (?:tokens )?(?:in|for) the (?:completion|output)|requested N output|too large: N\. "
+    r"|limit: \d{1,12} \+ N|tokens and N `?max_new_tokens".replace("N", _NUMBER)
+)
+
 _LOOKED_AT: Final = 2000
 """Characters of a message that are looked at: no form is longer, and no upstream may make the search one."""
 
@@ -83,4 +89,6 @@ def overflow(message: str, *labels: str | None) -> Overflow | None:
         return None
     limit = _LIMIT.search(text)
     needed = next((sum(map(int, found.groups())) for form in _NEEDED if (found := form.search(text))), None)
-    return Overflow(needed, int(limit[1]) if limit else None)
+    of_answer = _ANSWER.search(text)
+    answer = next(int(number) for number in of_answer.groups() if number) if of_answer is not None else 0
+    return Overflow(needed, int(limit[1]) if limit else None, min(answer, needed or 0))

@@ -1,6 +1,6 @@
 """Where a call may still go: the candidates of its model, then one call to each fallback."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gateway.call import Candidate, Route
@@ -18,11 +18,13 @@ class Plan:
     """The calls that one request has left, after its first one.
 
     `attempts` bounds the calls to the candidates of the model asked for, the first one included. Candidates
-    that were not tried go before those that were; a model's fallbacks come after all its candidates.
+    that were not tried go before those that were; a model's fallbacks come after all its candidates. `order`
+    has those candidates that may be tried, best first; empty: all, as listed.
     """
 
-    def __init__(self, route: Route, attempts: int) -> None:
+    def __init__(self, route: Route, attempts: int, order: Sequence[Candidate] = ()) -> None:
         self._route = route
+        self.order = order or route.candidates
         self._attempts = attempts
         self._again_at: dict[Candidate, float] = {}  # tried; may be tried again from then on
         self._out: set[Candidate] = set()  # not to be tried (again)
@@ -50,7 +52,7 @@ class Plan:
     def next(self, now: float, admits: Callable[[Candidate], bool], *, fallbacks: bool = True) -> Next | None:
         """Where to go now or, with nowhere else to go, later. `admits` is asked of the one that is given."""
         if self._attempts > 0:
-            for candidate in self._route.candidates:
+            for candidate in self.order:
                 if candidate not in self._again_at and self._open(candidate) and admits(candidate):
                     return Next(candidate, self._route, now)
             for candidate, at in sorted(self._again_at.items(), key=lambda one: one[1]):

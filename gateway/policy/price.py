@@ -12,13 +12,31 @@ FREE: Final = Price(0, 0, 0)
 
 
 def cost(tokens: Tokens, price: Price) -> int:
-    """Nano-dollars for these tokens, rounded up: a fraction is never given away."""
-    cached = min(tokens.cached_input, tokens.input)
-    whole = (tokens.input - cached) * price.input + cached * price.cached_input + tokens.output * price.output
+    """Nano-dollars for these tokens, rounded up: a fraction is never given away.
+
+    Reasoning is output like any other.
+    """
+    given, cached, written = tokens.input, tokens.cached_input, tokens.cache_write
+    for tier in price.tiers:
+        if given > tier.above:
+            price = tier.price
+    whole = given * price.input + tokens.output * price.output
+    if cached:
+        cached = min(cached, given)
+        whole += cached * (price.cached_input - price.input)
+    if written:
+        written = min(written, given - cached)
+        long = min(tokens.cache_write_long, written)
+        short_price = price.input if price.cache_write is None else price.cache_write
+        long_price = short_price if price.cache_write_long is None else price.cache_write_long
+        whole += (written - long) * short_price + long * long_price - written * price.input
     return -(-whole // MILLION)
 
 
 def most(estimate: Estimate, candidates: Iterable[Candidate]) -> int:
-    """Nano-dollars for this call with the dearest of these candidates; an unknown price counts as 0."""
+    """Nano-dollars for this call with the dearest of these candidates; an unknown price counts as 0.
+
+    What the provider's cache may change of it is not foreseen.
+    """
     tokens = Tokens(estimate.input, estimate.output)
     return max((cost(tokens, one.price) for one in candidates if one.price is not None), default=0)

@@ -8,11 +8,23 @@ upstreams are few. Nothing but that task writes, and nothing cancels it, so no w
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from gateway.call import Tokens
 from gateway.log import logger
-from gateway.store.usage import Batch, Row, UsageRefused, UsageStore, UsageTrouble
+from gateway.policy.savings import Alternative, Saving, Sums
+from gateway.store.usage import (
+    Batch,
+    Books,
+    Entry,
+    Row,
+    UsageRefused,
+    UsageStore,
+    UsageTrouble,
+    flat,
+    summed,
+)
 
 _Place = tuple[str, str, str, str]
 # More than any call uses, and far below what the stores' 64 bits hold: an upstream that lies about its tokens
@@ -23,11 +35,20 @@ _MOST = 10**15
 class Ledger:
     """Usage by day, key, model and upstream: `start`, then `add` what each call used, then `stop`."""
 
-    def __init__(self, store: UsageStore, interval: float = 1.0) -> None:
-        """`interval` is the time between two writes in seconds: what a process that is killed may lose."""
+    def __init__(
+        self, store: UsageStore, interval: float = 1.0, failed: Callable[[], object] = lambda: None
+    ) -> None:
+        """`interval` is the time between two writes in seconds: what a process that is killed may lose.
+
+        `failed` is told of each write that failed; the next one has the same in it.
+        """
         self._store = store
         self._interval = interval
+        self._failed = failed
         self._sums: dict[_Place, list[int]] = {}
+        self.compared = Sums()
+        """What is noted beside usage, of calls that `add` is told of; another one after each write."""
+
         self._leaving: Batch | None = None  # handed to the store, which has not said yet that it took it
         self._name = os.urandom(8).hex()
         self._written = 0
@@ -50,24 +71,41 @@ class Ledger:
             self._log_trouble(error)
         self._writer = asyncio.create_task(self._write_on())
 
-    def add(self, day: str, key: str, model: str, upstream: str, tokens: Tokens, cost: int) -> None:
-        """One call is over: what it used, and its cost in nano-dollars."""
+    def add(
+        self,
+        day: str,
+        key: str,
+        model: str,
+        upstream: str,
+        tokens: Tokens,
+        cost: int | None,
+        *,
+        last: bool = True,
+        estimated: bool = False,
+    ) -> None:
+        """What an attempt used, and its cost in nano-dollars, None where that is not known.
+
+        `last`: it ended its call, which counts as one request.
+        """
         place = (day, key, model, upstream)
         sums = self._sums.get(place)
         if sums is None:
-            sums = self._sums[place] = [0, 0, 0, 0, 0, 0]
-        sums[0] += 1
+            sums = self._sums[place] = [0] * len(Row._fields[4:])
+        sums[0] += last
         sums[1] += tokens.input
         sums[2] += tokens.output
         sums[3] += tokens.cached_input
         sums[4] += tokens.reasoning
-        sums[5] += cost
+        sums[5] += cost or 0
+        sums[6] += tokens.cache_write
+        sums[7] += estimated
+        sums[8] += cost is None and tokens.input + tokens.output > 0
 
     async def spent(self, day: str) -> dict[str, int]:
         """Nano-dollars by key, with what is not written yet. UsageTrouble when they cannot be read."""
         async with self._settled:
             spent = Counter(await self._store.spent(day))
-            for row in self._unwritten():
+            for row in self._unwritten().rows:
                 if row.day == day:
                     spent[row.key] += row.cost
         return dict(spent)
@@ -76,12 +114,17 @@ class Ledger:
         """The rows of these days, with what is not written yet. UsageTrouble when they cannot be read."""
         async with self._settled:
             kept = await self._store.rows(first_day, last_day)
-            found = {row[:4]: row for row in kept}
-            for row in self._unwritten():
-                if first_day <= row.day <= last_day:
-                    known = found.get(row[:4])
-                    found[row[:4]] = row if known is None else _sum(known, row)
-        return list(found.values())
+            return summed(Row, [*kept, *_of(self._unwritten().rows, first_day, last_day)])
+
+    async def books(self, first_day: str, last_day: str) -> Books:
+        """All of these days, with what is not written yet. UsageTrouble when it cannot be read."""
+        async with self._settled:
+            kept, ours = await self._store.books(first_day, last_day), self._unwritten()
+            return Books(
+                summed(Row, [*kept.rows, *_of(ours.rows, first_day, last_day)]),
+                summed(Saving, [*kept.savings, *_of(ours.savings, first_day, last_day)]),
+                summed(Alternative, [*kept.alternatives, *_of(ours.alternatives, first_day, last_day)]),
+            )
 
     async def stop(self) -> None:
         """Try once to write what is left, and close the store. Logs what is lost.
@@ -92,7 +135,7 @@ class Ledger:
         if self._writer is not None:
             await self._writer
         await self._store.close()
-        lost = list(self._unwritten())
+        lost = self._unwritten().rows
         if lost:
             requests, cost = sum(row.requests for row in lost), sum(row.cost for row in lost)
             logger.error("usage is lost", extra={"requests": requests, "nano_usd": cost})
@@ -113,8 +156,8 @@ class Ledger:
         while self._leaving or self._sums:
             if self._leaving is None:
                 self._written += 1
-                self._leaving = Batch(f"{self._name}-{self._written}", tuple(_rows(self._sums)))
-                self._sums = {}
+                self._leaving = self._batch(f"{self._name}-{self._written}")
+                self._sums, self.compared = {}, Sums()
             try:
                 await self._store.add(self._leaving)
             except UsageTrouble as error:
@@ -125,21 +168,35 @@ class Ledger:
                 self._troubled = False
                 logger.info("usage is written again")
 
-    def _unwritten(self) -> Iterator[Row]:
-        yield from self._leaving.rows if self._leaving is not None else ()
-        yield from _rows(self._sums)
+    def _batch(self, name: str) -> Batch:
+        compared = self.compared
+        return Batch(
+            name,
+            tuple(_bounded(Row, ((*place, *sums) for place, sums in self._sums.items()))),
+            tuple(_bounded(Saving, map(flat, compared.savings.values()))),
+            tuple(_bounded(Alternative, map(flat, compared.alternatives.values()))),
+        )
+
+    def _unwritten(self) -> Books:
+        batches = [self._batch("")] if self._leaving is None else [self._leaving, self._batch("")]
+        return Books(
+            [one for batch in batches for one in batch.rows],
+            [one for batch in batches for one in batch.savings],
+            [one for batch in batches for one in batch.alternatives],
+        )
 
     def _log_trouble(self, error: UsageTrouble) -> None:
         """Once for each trouble, however long it lasts."""
+        self._failed()
         if not self._troubled:
             self._troubled = True
             logger.error("usage is not written, and kept in memory until it is", extra={"error": str(error)})
 
 
-def _rows(sums: dict[_Place, list[int]]) -> Iterator[Row]:
-    for place, numbers in sums.items():
-        yield Row(*place, *[max(0, min(number, _MOST)) for number in numbers])
+def _bounded(make: Callable[..., Entry], flats: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
+    for values in flats:
+        yield make(*values[:4], *[max(0, min(number, _MOST)) for number in values[4:]])
 
 
-def _sum(one: Row, other: Row) -> Row:
-    return Row(*one[:4], *[a + b for a, b in zip(one[4:], other[4:], strict=True)])
+def _of(entries: Iterable[Entry], first_day: str, last_day: str) -> Iterator[Entry]:
+    return (one for one in entries if first_day <= one.day <= last_day)

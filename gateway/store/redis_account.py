@@ -104,14 +104,15 @@ class SharedAccount:
         """The same with the guess's cost as far as the budget has it left, as last seen."""
         budget = self.terms.usd_per_day
         cost = ask.cost if budget is None else ask.promised(budget - self._sight.spent(day))
-        return ask._replace(cost=cost, guess_cost=0)
+        return ask._replace(cost=cost)
 
     async def _asked(self, ask: Ask, day: str) -> _Outcome:
         """One round trip."""
         id = self._new_id()
         waiter: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         place_wait = max(1e-3, self._held_s / (self.terms.concurrency or 1))
-        asked = (id.encode(), b"%r" % place_wait, b"%d" % ask.firm, b"%d" % ask.guess, b"%d" % ask.cost)
+        price = b"" if ask.free else b"%d" % ask.cost
+        asked = (id.encode(), b"%r" % place_wait, b"%d" % ask.firm, b"%d" % ask.guess, price)
         then = partial(self._reserved, waiter, id, ask, day)
         self._link.ask(self._command(_RESERVE, day, (*asked, self._sight.memory(day)), then, waiter))
         try:

@@ -1,4 +1,5 @@
--- Takes all that a call may use, or nothing. ARGV from 7: id, wait for a place, firm, guess, cost, sight.
+-- Takes all that a call may use, or nothing. ARGV from 7: id, wait for a place, firm, guess, cost (empty: it is
+-- free, and no budget is asked), sight.
 -- Answers OK, tokens, mark; or the limit that denies, and the wait.
 
 local id, place_wait = ARGV[7], tonumber(ARGV[8])
@@ -10,14 +11,15 @@ restore(ARGV[12])
 if tokens.unit and firm > tokens.limit then
   return answer(TOO_LARGE, math.huge, 0)
 end
-if budget and (spent >= budget or spent + cost > budget) then
+if budget and cost and (spent >= budget or spent + cost > budget) then
   return answer(USD_PER_DAY, math.huge, 0)
 end
 local limit, longest = OK, 0
 if concurrency and redis.call('ZCOUNT', KEYS[2], '(' .. string.format('%.17g', now), '+inf') >= concurrency then
   limit, longest = CONCURRENCY, place_wait
 end
-local request_wait, token_wait = wait(requests, 1), wait(tokens, firm)
+-- Who wants no tokens need not wait for a debt of them to be paid.
+local request_wait, token_wait = wait(requests, 1), firm + guess > 0 and wait(tokens, firm) or 0
 if request_wait > longest then
   limit, longest = RPM, request_wait
 end
@@ -36,7 +38,7 @@ end
 take(requests, 1)
 take(tokens, reserved)
 store_meters()
-spend(cost)
+spend(cost or 0)
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - LATE)
 hold(id)
 keep_places()

@@ -4,31 +4,77 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
-from gateway.store.usage import Batch, Row, UsageRefused, UsageTrouble
+from gateway.policy.savings import Alternative, Saving
+from gateway.store.usage import Batch, Books, Entry, Row, UsageRefused, UsageTrouble, flat
 
 _T = TypeVar("_T")
 
-_VERSION: Final = 1
 _APPLICATION: Final = 0x534C5543  # "SLUC", in the file's header: tells our files from those of other programs
-_SCHEMA: Final = """
-CREATE TABLE usage (
-    day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL,
-    requests INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
-    cached_input INTEGER NOT NULL, reasoning INTEGER NOT NULL, nano_usd INTEGER NOT NULL,
-    PRIMARY KEY (day, key, model, upstream)
-) WITHOUT ROWID
-"""
-_ADD: Final = """
-INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (day, key, model, upstream) DO UPDATE SET
-    requests = requests + excluded.requests, input = input + excluded.input,
-    output = output + excluded.output, cached_input = cached_input + excluded.cached_input,
-    reasoning = reasoning + excluded.reasoning, nano_usd = nano_usd + excluded.nano_usd
-"""
+# The first format, and what each later one has added: a new file is made as an old one is brought up to date.
+_FORMATS: Final = (
+    """
+    CREATE TABLE usage (
+        day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL,
+        requests INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
+        cached_input INTEGER NOT NULL, reasoning INTEGER NOT NULL, nano_usd INTEGER NOT NULL,
+        PRIMARY KEY (day, key, model, upstream)
+    ) WITHOUT ROWID;
+    """,
+    """
+    ALTER TABLE usage ADD COLUMN cache_write INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE usage ADD COLUMN estimated INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE usage ADD COLUMN unpriced INTEGER NOT NULL DEFAULT 0;
+    """,
+    """
+    CREATE TABLE savings (
+        day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL,
+        compared INTEGER NOT NULL, uncompared INTEGER NOT NULL, failed INTEGER NOT NULL,
+        elsewhere INTEGER NOT NULL, baseline INTEGER NOT NULL, cheapest INTEGER NOT NULL,
+        plain INTEGER NOT NULL, paid INTEGER NOT NULL, waste INTEGER NOT NULL, hits INTEGER NOT NULL,
+        hit_input INTEGER NOT NULL, hit_output INTEGER NOT NULL, hit_baseline INTEGER NOT NULL,
+        shared INTEGER NOT NULL, shared_input INTEGER NOT NULL, shared_output INTEGER NOT NULL,
+        shared_baseline INTEGER NOT NULL, merged INTEGER NOT NULL, spared INTEGER NOT NULL,
+        unpriced_input INTEGER NOT NULL, unpriced_output INTEGER NOT NULL,
+        PRIMARY KEY (day, key, model, upstream)
+    ) WITHOUT ROWID;
+    CREATE TABLE alternatives (
+        day TEXT NOT NULL, model TEXT NOT NULL, role TEXT NOT NULL, name TEXT NOT NULL,
+        requests INTEGER NOT NULL, nano_usd INTEGER NOT NULL,
+        PRIMARY KEY (day, model, role, name)
+    ) WITHOUT ROWID;
+    """,
+)
+_VERSION: Final = len(_FORMATS)
+
+
+class _Table(Generic[Entry]):
+    """Entries of one kind: found by four names, and added up."""
+
+    def __init__(self, name: str, make: Callable[..., Entry], fields: Sequence[str]) -> None:
+        columns = ["nano_usd" if field == "cost" else field for field in fields]
+        named = ", ".join(columns)
+        sums = ", ".join(f"{one} = {one} + excluded.{one}" for one in columns[4:])
+        self._add = f"""
+            INSERT INTO {name} ({named}) VALUES ({", ".join("?" for _ in columns)})
+            ON CONFLICT ({", ".join(columns[:4])}) DO UPDATE SET {sums}
+        """
+        self._find = f"SELECT {named} FROM {name} WHERE day BETWEEN ? AND ?"
+        self._make: Callable[..., Entry] = make
+
+    def add(self, connection: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+        connection.executemany(self._add, map(flat, entries))
+
+    def find(self, connection: sqlite3.Connection, days: tuple[str, str]) -> list[Entry]:
+        return [self._make(*found) for found in connection.execute(self._find, days)]
+
+
+_USAGE: Final = _Table[Row]("usage", Row, Row._fields)
+_SAVINGS: Final = _Table[Saving]("savings", Saving, Saving.__struct_fields__)
+_ALTERNATIVES: Final = _Table[Alternative]("alternatives", Alternative, Alternative.__struct_fields__)
 _NEVER_OURS: Final = {"SQLITE_NOTADB", "SQLITE_CORRUPT"}
 
 
@@ -54,17 +100,33 @@ class SqliteUsage:
 
     async def rows(self, first_day: str, last_day: str) -> list[Row]:
         """The rows of these days."""
-        query = "SELECT * FROM usage WHERE day BETWEEN ? AND ?"
-        days = [first_day, last_day]
-        found = await self._run(lambda connection: connection.execute(query, days).fetchall())
-        return [Row(*row) for row in found]
+        days = first_day, last_day
+        return await self._run(lambda connection: _USAGE.find(connection, days))
+
+    async def books(self, first_day: str, last_day: str) -> Books:
+        """All of these days."""
+        days = first_day, last_day
+
+        def read(connection: sqlite3.Connection) -> Books:
+            connection.execute("BEGIN")
+            found = Books(
+                _USAGE.find(connection, days),
+                _SAVINGS.find(connection, days),
+                _ALTERNATIVES.find(connection, days),
+            )
+            connection.execute("COMMIT")
+            return found
+
+        return await self._run(read)
 
     async def add(self, batch: Batch) -> None:
         """One transaction; after an error nothing of it is in the file."""
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(_ADD, batch.rows)
+            _USAGE.add(connection, batch.rows)
+            _SAVINGS.add(connection, batch.savings)
+            _ALTERNATIVES.add(connection, batch.alternatives)
             connection.execute("COMMIT")
 
         await self._run(write)
@@ -112,9 +174,12 @@ class SqliteUsage:
         if application != _APPLICATION:
             if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
                 self._refuse("is a database of another program")
-            connection.execute(_SCHEMA)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            version = 0
+        for added in _FORMATS[version:]:
+            for statement in added.split(";")[:-1]:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous = FULL")  # each commit reaches the disk
         # With it, readers and the writer do not wait for each other. It may be refused at once while others

@@ -12,7 +12,7 @@ import re
 import msgspec
 
 from gateway.call import Tokens
-from gateway.wire import members, openai, splice, sse
+from gateway.wire import members, openai, splice, sse, usage
 from gateway.wire.output_estimate import EVERY, OutputEstimate
 
 # Lines of an event, the first without its end. `id` and `retry` are of no use to any OpenAI client, and make
@@ -47,6 +47,7 @@ class ChunkReader:
         "complete",
         "done",
         "error",
+        "finish",
         "tokens",
     )
 
@@ -62,12 +63,18 @@ class ChunkReader:
         self.begun = False
         self.complete = False
         self.error: bytes | None = None
+        self.finish = ""  # the first finish_reason
         self.tokens: Tokens | None = None
 
     @property
     def generated(self) -> int:
         """Output tokens so far, estimated: what to charge where the stream has not told `tokens`."""
         return self._output.tokens
+
+    @property
+    def generated_at_least(self) -> int:
+        """The same, estimated from below."""
+        return self._output.least
 
     def feed(self, piece: bytes) -> bytes:
         """Bytes to pass on for this piece, maybe none. Raises EventTooLarge or InvalidChunk."""
@@ -170,6 +177,8 @@ class ChunkReader:
         if openai.is_error(chunk):
             self.error = data
             self._seen = b""
+            if chunk.usage is not openai.NULL:
+                self.tokens = usage.tokens(chunk.usage) or self.tokens
             return b""
         self.begun = True
         self._note(chunk, data)
@@ -198,6 +207,7 @@ class ChunkReader:
             for choice in choices:
                 if choice.finish_reason is not None:
                     self.complete = finishing = True
+                    self.finish = self.finish or str(choice.finish_reason)
             self._output.add(data, len(choices), finishing=finishing)
         if chunk.usage is not openai.NULL:
-            self.tokens = openai.tokens(chunk.usage) or self.tokens
+            self.tokens = usage.tokens(chunk.usage) or self.tokens

@@ -5,7 +5,7 @@ a typed peek has read.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -80,6 +80,12 @@ def edited(text: bytes, edits: Iterable[Edit]) -> list[bytes | memoryview]:
         at = end
     out.append(view[at:])
     return out
+
+
+def object_of(fields: Mapping[str, bytes | msgspec.Raw]) -> bytes:
+    """The object with these members, whose values are JSON already."""
+    parts = [b"%b:%b" % (msgspec.json.encode(name), value) for name, value in fields.items()]
+    return b"{%b}" % b",".join(parts)
 
 
 def _value_end(text: bytes, start: int) -> int:

@@ -50,7 +50,7 @@ def split(
     `counts` are the members' items in the order in which they were sent, `weights` the estimated tokens of
     each, `model` the public name as a JSON string. None: the answer does not fit, and nobody may have it.
     """
-    found = _read(endpoint, answer, sum(counts))
+    found = read_items(endpoint, answer, sum(counts))
     if found is None:
         return None
     fields, items = found
@@ -78,7 +78,7 @@ def join(
     items: list[_Item] = []
     blocks: list[Raw] = []
     for answer, (start, end) in zip(answers, pairwise([*offsets, total]), strict=True):
-        found = _read(endpoint, answer, end - start)
+        found = read_items(endpoint, answer, end - start)
         if found is None:
             return None
         first = first or found[0]
@@ -93,7 +93,7 @@ def _list_name(endpoint: str) -> str:
     return "data" if endpoint == EMBEDDINGS else "choices"
 
 
-def _read(endpoint: str, answer: bytes, count: int) -> tuple[dict[str, Raw], list[_Item]] | None:
+def read_items(endpoint: str, answer: bytes, count: int) -> tuple[dict[str, Raw], list[_Item]] | None:
     """The members of an answer, and its items in the order of their index: each of `count` exactly once."""
     name = _list_name(endpoint)
     found = _read_once(name, answer)

@@ -8,13 +8,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from gateway.call import Tokens
 from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.wire import json_bounds, request_caps
 
 NULL: Final = msgspec.Raw(b"null")
 """The `error` or `usage` of an answer that has none."""
 
-_MOST_TOKENS: Final = 10**9
 _NO_ERROR: Final = (b"null", b'""', b"{}", b"false")
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
@@ -24,32 +23,7 @@ class Peek(Struct):
 
     model: str
     stream: bool
-
-
-class _Request(Struct, gc=False):
-    model: Any = None
-    stream: Any = None
-
-
-class PromptDetails(Struct, gc=False):
-    """The part of the prompt that came from the provider's prefix cache."""
-
-    cached_tokens: int | None = None
-
-
-class OutputDetails(Struct, gc=False):
-    """The part of the output that was reasoning."""
-
-    reasoning_tokens: int | None = None
-
-
-class Usage(Struct, gc=False):
-    """Tokens as the upstream counted them; details are subsets of the two totals."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
-    completion_tokens_details: OutputDetails | None = None
+    engine_fields: tuple[str, ...] = ()
 
 
 class Choice(Struct, gc=False):
@@ -86,20 +60,23 @@ class UpstreamError(Struct):
     status: int | None = None
 
 
-_request_decoder = msgspec.json.Decoder(_Request)
-_usage_decoder = msgspec.json.Decoder(Usage | None)
 decode_answer = msgspec.json.Decoder(Answer).decode
 _loose_decoder = msgspec.json.Decoder(_LooseAnswer)
 
 
 def peek_request(body: bytes) -> Peek | Refusal:
-    """Read `model` and `stream` of a request body; whatever else is in it is the upstream's business."""
+    """Read `model` and `stream` of a request body, and whether it keeps within its bounds.
+
+    Whatever else is in it is the upstream's business.
+    """
     if body.startswith(_BOMS):
         return Refusal(INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8.")
     try:
-        seen = _request_decoder.decode(body)
+        seen = request_caps.decode(body)
     except msgspec.ValidationError as error:
-        return Refusal(INVALID_JSON, f"The body must be a JSON object: {error}.")
+        return request_caps.no_number(error) or Refusal(
+            INVALID_JSON, f"The body must be a JSON object: {error}."
+        )
     except RecursionError:
         return Refusal(INVALID_JSON, "The body is nested too deeply.")
     except msgspec.DecodeError as error:
@@ -110,7 +87,10 @@ def peek_request(body: bytes) -> Peek | Refusal:
         return Refusal(INVALID_VALUE, "`model` must be given, as a non-empty string.", "model")
     if not isinstance(seen.stream, bool | None):
         return Refusal(INVALID_VALUE, "`stream` must be true or false.", "stream")
-    return Peek(seen.model, bool(seen.stream))
+    found = request_caps.look(seen)
+    if isinstance(found, Refusal):
+        return found
+    return json_bounds.refuse(body) or Peek(seen.model, bool(seen.stream), found)
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -142,6 +122,18 @@ def peek_answer(body: bytes) -> Answer | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return Answer(model=loose.model, object=loose.object, error=loose.error)
+
+
+def finish_of(answer: Answer) -> str:
+    """The finish_reason of its first choice; empty where there is none."""
+    reason = answer.choices[0].finish_reason if answer.choices else None
+    return reason if isinstance(reason, str) else ""
+
+
+def finish_in(body: bytes) -> str:
+    """As `finish_of`, of a whole answer that nobody has looked into yet."""
+    answer = peek_answer(body)
+    return "" if answer is None else finish_of(answer)
 
 
 def is_error(answer: Answer) -> bool:
@@ -179,26 +171,6 @@ def read_error(body: bytes) -> UpstreamError | None:
         _text(code),
         code if isinstance(code, int) and 400 <= code <= 599 else None,
     )
-
-
-def tokens(block: msgspec.Raw) -> Tokens | None:
-    """The counts of a usage block; what is missing counts as 0. None for null and for another shape."""
-    try:
-        usage = _usage_decoder.decode(block)
-    except msgspec.DecodeError:
-        return None
-    if usage is None:
-        return None
-    prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
-    given = usage.prompt_tokens or 0
-    generated = usage.completion_tokens or 0
-    cached = (prompt.cached_tokens if prompt else None) or 0
-    reasoning = (output.reasoning_tokens if output else None) or 0
-    most = _MOST_TOKENS
-    if 0 <= given <= most and 0 <= generated <= most and 0 <= cached <= most and 0 <= reasoning <= most:
-        return Tokens(given, generated, cached, reasoning)
-    # What an upstream says may be nonsense, but must neither be credited nor ruin an account.
-    return Tokens(*[min(max(count, 0), most) for count in (given, generated, cached, reasoning)])
 
 
 def render_error(message: str, kind: str, param: str | None, code: str | None) -> bytes:

@@ -60,9 +60,19 @@ class OutputEstimate:
         if self.chunks == 0:
             return 0
         counted = self.chunks + self._beside
-        text = self.size - self.chunks * self._around // self._looks
-        beyond = max(0, text - counted * _ONE_TOKEN)
+        beyond = max(0, self._text() - counted * _ONE_TOKEN)
         return counted + -(-beyond // _PER_TOKEN)
+
+    @property
+    def least(self) -> int:
+        """Tokens that there are at least, near enough: neither many chunks with little text make them, nor
+        much text in few chunks, which may be long words."""
+        if self.chunks == 0:
+            return 0
+        return min(self.chunks + self._beside, self._text() // _PER_TOKEN)
+
+    def _text(self) -> int:
+        return self.size - self.chunks * self._around // self._looks
 
 
 def _length(text: bytes) -> int:

@@ -127,6 +127,16 @@ def caps(body: bytes, endpoint: str) -> Caps:
     return _read_caps(_read(body), endpoint)
 
 
+def cap(body: bytes, endpoint: str) -> int | None:
+    """Output tokens at most, as `caps` has them, where the client itself has set them; else None."""
+    seen = _read(body)
+    if seen is None or (
+        seen.max_tokens is None and (endpoint == COMPLETIONS or seen.max_completion_tokens is None)
+    ):
+        return None
+    return _read_caps(seen, endpoint).output
+
+
 def weigh(body: bytes) -> Weight:
     """Weigh what becomes input tokens: messages, prompt, input, tools, response format. Never raises; a body
     that cannot be read is weighed as a whole."""

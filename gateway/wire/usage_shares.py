@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.call import Tokens
-from gateway.wire import openai
+from gateway.wire import usage
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -45,14 +45,14 @@ def split_usage(
     Input is shared by the members' estimated inputs, output by the sizes of their answers, and details by
     what they are details of. What is no count is left to everybody as it is, as if it had come to each alone.
     """
-    usage = _read(block)
-    if usage is None:
+    told = _read(block)
+    if told is None:
         return [(block, None)] * len(inputs)
-    prompts = _counted(usage, "prompt_tokens", inputs)
-    answers = _counted(usage, "completion_tokens", outputs)
+    prompts = _counted(told, "prompt_tokens", inputs)
+    answers = _counted(told, "completion_tokens", outputs)
     both = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
     divided: dict[str, Sequence[object]] = {}
-    for name, value in usage.items():
+    for name, value in told.items():
         if name == "total_tokens":
             divided[name] = _divided(value, both if any(both) else inputs)
         elif name == "prompt_tokens":
@@ -67,7 +67,7 @@ def split_usage(
         msgspec.json.encode({name: values[at] for name, values in divided.items()})
         for at in range(len(inputs))
     ]
-    return [(one, _tokens(one)) for one in blocks]
+    return [(one, usage.tokens(Raw(one))) for one in blocks]
 
 
 def sum_usage(blocks: Sequence[Raw]) -> tuple[bytes | Raw, Tokens | None]:
@@ -75,11 +75,11 @@ def sum_usage(blocks: Sequence[Raw]) -> tuple[bytes | Raw, Tokens | None]:
 
     Calls without usage count as nothing; where none has any, the first one's word stands.
     """
-    known = [usage for usage in map(_read, blocks) if usage is not None]
+    known = [told for told in map(_read, blocks) if told is not None]
     if not known:
         return blocks[0], None
     summed = msgspec.json.encode(_summed(known))
-    return summed, _tokens(summed)
+    return summed, usage.tokens(Raw(summed))
 
 
 def _read(block: Raw) -> dict[str, Raw] | None:
@@ -94,18 +94,9 @@ def _count(value: Raw) -> int | None:
     return int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
-def _counted(usage: Mapping[str, Raw], name: str, weights: Sequence[int]) -> list[int]:
-    count = _count(usage[name]) if name in usage else None
+def _counted(told: Mapping[str, Raw], name: str, weights: Sequence[int]) -> list[int]:
+    count = _count(told[name]) if name in told else None
     return shares(count or 0, weights, least=1)
-
-
-def _tokens(block: bytes) -> Tokens | None:
-    """What a block says, if it can be true."""
-    tokens = openai.tokens(Raw(block))
-    if tokens is None:
-        return None
-    counts = (tokens.input, tokens.output, tokens.cached_input, tokens.reasoning)
-    return tokens if min(counts) >= 0 and max(counts) < 10**_MOST_DIGITS else None
 
 
 def _divided(value: Raw, weights: Sequence[int], depth: int = _DEPTH - 1) -> Sequence[object]:

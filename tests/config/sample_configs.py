@@ -9,8 +9,9 @@ models:
 
 FULL = """\
 server:
-  {host: "::1", port: 0, workers: 2, max_body: 1MiB, body_timeout: 5, keepalive_timeout: 1m, max_queue: 0,
-   heartbeat: off, cors_origins: ["*", "https://app.example.com"], timezone: UTC,
+  {host: "::1", port: 0, workers: 2, max_body: 1MiB, max_bodies: 8MiB, body_timeout: 5,
+   keepalive_timeout: 1m, max_queue: 0, heartbeat: off,
+   cors_origins: ["*", "https://app.example.com"], timezone: UTC,
    drain: {delay: 1s, timeout: 0}}
 admin: {host: localhost, port: 0}
 redis: {url: "redis://127.0.0.1/1", timeout: 10ms, prefix: p, on_failure: closed}
@@ -32,12 +33,19 @@ upstreams:
     rate: {rpm: 3, tpm: 4}
     timeouts: {connect: 1s, first_byte: 2s, idle: 3s, total: 4s}
     breaker: {failures: 1, open: 1s, max_open: 2s}
+    gpu_hour_usd: 2.5
+    cache_salt: tenant
 models:
   s:
     candidates:
-      - {upstream: up, model: m, price: {input: 0.28, output: 0.42, cached_input: 0.028},
-         context_window: 4096, max_output: 512, capabilities: [vision, tools], weight: 3}
-    route: weighted
+      - {upstream: up, model: m, context_window: 4096, max_output: 512,
+         price: {input: 0.28, output: 0.42, cached_input: 0.028, cache_write: 0.35, cache_write_long: 0.56},
+         capabilities: [vision, tools], weight: 3}
+      - {upstream: up, model: n}
+    route: complexity
+    complexity: {strong_share: 0.5, usd_per_day: 3, max_strong_share_per_key: 0.8, weights: w.json}
+    cascade: {enabled: true, checks: [finish, json], min_logprob: -0.5}
+    shadow: {share: 0.01, path: /var/lib/shadow.jsonl}
     fallbacks: [t]
     on_overflow: middle_out
     batching: {max_size: 8}

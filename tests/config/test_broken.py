@@ -219,6 +219,11 @@ BROKEN = {
         "upstreams:\nmodels: {}\n",
         {"upstreams": "name at least one upstream", "models": "name at least one model"},
     ),
+    "a name that reports use": (
+        "upstreams: {cache: {base_url: 'http://127.0.0.1:8000/v1'}}\n"
+        "models: {small: {candidates: [{upstream: cache}]}}\n",
+        {"upstreams.cache": "reports call kept answers by this name"},
+    ),
     "fields that stand twice, tags and names that are no text": (
         MINIMAL + "server:\n  port: 1\n  workers: x\n  port: 2\n  host: !!str a\n  ? [x]\n  : y\n",
         {

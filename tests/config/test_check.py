@@ -14,6 +14,11 @@ from gateway.cli import main
 from gateway.config.show import effective
 from gateway.config.unbuilt import _ROWS, unbuilt
 
+UNPRICED = (
+    "warning: models.small.candidates[0].price: what small costs at local is not known; "
+    "set it (0 is a price), or the kind of an engine of your own\n"
+)
+
 
 @pytest.fixture
 def checked(tmp_path):
@@ -28,7 +33,15 @@ def checked(tmp_path):
 
 
 def test_a_good_config_is_counted(checked):
-    assert checked(MINIMAL) == (0, "ok: 1 upstream, 1 model, 0 keys\n", "")
+    assert checked(MINIMAL) == (0, "ok: 1 upstream, 1 model, 0 keys\n", UNPRICED)
+
+
+def test_who_knows_what_a_model_costs_hears_nothing(checked):
+    own = MINIMAL.replace("/v1", '/v1", kind: "vllm')
+    paid = MINIMAL.replace("local}]", "local, price: {input: 0, output: 0}}]")
+    listed = MINIMAL.replace("http://127.0.0.1:8000", "https://api.openai.com").replace("small", "gpt-4o")
+    for known in (own, paid, listed):
+        assert checked(known) == (0, "ok: 1 upstream, 1 model, 0 keys\n", "")
 
 
 def test_every_problem_is_one_line_on_stderr(checked):
@@ -46,14 +59,14 @@ def test_warnings_do_not_fail(checked):
     status, out, err = checked(MINIMAL + "keys: [{name: a, key: abcdefgh, models: [none]}]\n")
     assert status == 0
     assert out == "ok: 1 upstream, 1 model, 1 key\n"
-    assert err == 'warning: keys[0].models[0]: "none" matches no model\n'
+    assert err == 'warning: keys[0].models[0]: "none" matches no model\n' + UNPRICED
 
 
 def test_show_prints_yaml_alone_on_stdout(checked, good):
     status, out, err = checked(MINIMAL, show=True)
     assert status == 0
     assert yaml.safe_load(out) == effective(good(MINIMAL).config)
-    assert err == "ok: 1 upstream, 1 model, 0 keys\n"
+    assert err == UNPRICED + "ok: 1 upstream, 1 model, 0 keys\n"
 
 
 def test_the_command_line_reaches_it(tmp_path, capsys):

@@ -158,8 +158,8 @@ async def test_check_prints_one_line_for_each_upstream(serve, tmp_path):
     good, bad = await serve(answer("200 OK", LISTING)), await serve(answer("401 Unauthorized"))
     path = tmp_path / "sluice.yaml"
     path.write_text(
-        f"upstreams:\n  a: {{base_url: 'http://{good}/v1'}}\n"
-        f"  b: {{base_url: 'http://{bad}/v1', api_key: {CANARY}}}\n"
+        f"upstreams:\n  a: {{base_url: 'http://{good}/v1', kind: vllm}}\n"
+        f"  b: {{base_url: 'http://{bad}/v1', kind: vllm, api_key: {CANARY}}}\n"
         "models: {other: {candidates: [{upstream: a}, {upstream: b}]}}\n",
         encoding="utf-8",
     )

@@ -24,6 +24,7 @@ DEFAULTS = {
         "port": 8080,
         "workers": 1,
         "max_body": "32MiB",
+        "max_bodies": "1GiB",
         "body_timeout": "30s",
         "keepalive_timeout": "75s",
         "max_queue": 1024,
@@ -48,6 +49,8 @@ DEFAULTS = {
             "timeouts": {"connect": "2s", "first_byte": None, "idle": "60s", "total": "600s"},
             "breaker": {"failures": 5, "open": "5s", "max_open": "60s"},
             "transport": "lean",
+            "gpu_hour_usd": None,
+            "cache_salt": None,
         }
     },
     "models": {
@@ -64,6 +67,20 @@ DEFAULTS = {
                 }
             ],
             "route": "priority",
+            "complexity": {
+                "strong_share": 0.3,
+                "usd_per_day": None,
+                "max_strong_share_per_key": None,
+                "weights": None,
+            },
+            "cascade": {
+                "enabled": False,
+                "checks": ["finish", "empty", "refusal", "json", "arithmetic", "logprob"],
+                "min_logprob": None,
+            },
+            "shadow": {"share": 0, "path": "./sluice-shadow.jsonl"},
+            "baseline": None,
+            "spill_after": None,
             "fallbacks": [],
             "on_overflow": "error",
             "batching": BATCHING,
@@ -75,6 +92,7 @@ DEFAULTS = {
     "cache": CACHE,
     "usage": {"store": "sqlite", "path": "./sluice-usage.db"},
     "log": {"level": "info", "format": "auto"},
+    "traces": {"enabled": False, "sample": 1.0},
 }
 
 
@@ -112,7 +130,13 @@ def test_every_field_can_be_set(good):
     assert upstream.rate == Rate(rpm=3, tpm=4)
     assert upstream.headers["x-a"].reveal() == "b"
     candidate = config.models["s"].candidates[0]
-    assert candidate.price == Price(input=280_000_000, output=420_000_000, cached_input=28_000_000)
+    assert candidate.price == Price(
+        input=280_000_000,
+        output=420_000_000,
+        cached_input=28_000_000,
+        cache_write=350_000_000,
+        cache_write_long=560_000_000,
+    )
     assert candidate.capabilities == {"tools", "vision"}
     assert (config.batching.policy, config.batching.merge_chat, config.usage.store) == ("off", "off", "off")
     assert config.cache.enabled is True

@@ -8,6 +8,7 @@ from doubles.script import full, sse_head
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, S0, ask
+from doubles.waiting import eventually
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
@@ -54,6 +55,19 @@ async def test_auth_06_expect_is_handled_by_the_gateway(
         await client.send(body)
         assert (await client.response()).status == 200
     assert upstream.calls[0].header("expect") == []
+
+
+async def test_a_client_of_http_1_0_is_told_nothing_before_its_answer(gateway: InProcessGateway) -> None:
+    """RFC 9110, section 10.1.1: its Expect is ignored, for it does not know interim answers."""
+    body = b'{"model":"m-small"}'
+    async with await RawClient.open(gateway.port) as client:
+        await client.send(
+            b"POST /v1/chat/completions HTTP/1.0\r\nhost: x\r\nexpect: 100-continue\r\n"
+            b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+        )
+        await eventually(lambda: len(gateway._gateway._serve.open_calls) == 1, "its head has been read")
+        await client.send(body)
+        assert (await client.reader.readuntil(b"\r\n")).endswith(b" 200 OK\r\n")
 
 
 async def test_auth_06_nobody_is_asked_to_go_on_for_a_refusal(gateway: InProcessGateway) -> None:

@@ -83,6 +83,12 @@ async def test_two_workers_answer_on_one_port_and_are_counted_as_one(two_workers
     assert (await call(two_workers.admin_port, "GET", "/admin/stack")).status == 200
 
 
+async def test_without_redis_no_series_tells_of_it(two_workers: GatewayProcess) -> None:
+    text = (await call(two_workers.admin_port, "GET", "/metrics")).body
+    assert b"sluice_build_info" in text
+    assert b"sluice_redis_up" not in text
+
+
 async def test_a_dead_worker_is_replaced_and_a_drain_meanwhile_ends(two_workers: GatewayProcess) -> None:
     parent = two_workers.process.pid
     before = serving(parent)

@@ -71,6 +71,27 @@ async def test_rate_02_and_the_tokens(
     assert large.error["code"] == "request_too_large"
 
 
+async def test_when_their_dollars_are_spent_what_is_free_is_left_to_both(
+    upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer
+) -> None:
+    """A call of two tokens out and some more in is reserved at 1000 dollars a million, and costs 0.009."""
+    config = sharing(upstream.url, redis, {"usd_per_day": 0.05})
+    (small,) = (one for name, one in config["models"].items() if name == "m-small")
+    (paid,) = small["candidates"]
+    paid["price"] = PRICE
+    config["upstreams"]["own"] = {**config["upstreams"][paid["upstream"]], "kind": "vllm"}
+    small["candidates"].append({"upstream": "own", "model": "up-own"})
+    pair = await two(start_gateway, config)
+    names = []
+    for number in range(12):
+        answer = await asked(pair[number % 2].port, {**C0, "max_tokens": 2})
+        assert answer.status == 200
+        names.append(answer.header("x-sluice-upstream"))
+    assert 1 <= names.count(paid["upstream"]) <= 5
+    assert names[-2:] == ["own", "own"]
+    assert answer.header("x-sluice-route") == "priority; budget"
+
+
 async def test_rate_02_and_the_places(
     upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer
 ) -> None:

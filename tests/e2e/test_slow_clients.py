@@ -112,7 +112,8 @@ async def test_two_authorization_headers_that_differ_are_a_401(
 
 async def test_an_absolute_target_finds_its_route(gateway: InProcessGateway) -> None:
     async with await RawClient.open(gateway.port) as client:
-        await client.request("GET", f"http://127.0.0.1:{gateway.port}/v1/models")
+        here = f"127.0.0.1:{gateway.port}"
+        await client.request("GET", f"http://{here}/v1/models", headers=[("host", here)])
         assert (await client.response()).status == 200
 
 

@@ -46,7 +46,8 @@ async def usage(admin_port: int, query: str = "") -> Any:
 
 def row(key: str, model: str, requests: int, **more: Any) -> dict[str, Any]:
     """One of today, with zeros for what is not given."""
-    counts = {"input": 0, "output": 0, "cached_input": 0, "reasoning": 0, "cost_usd": "0"}
+    counts: dict[str, Any] = {"input": 0, "output": 0, "cached_input": 0, "reasoning": 0, "cost_usd": "0"}
+    counts |= {"cache_write": 0, "estimated": 0, "unpriced": 0}
     who = {"day": TODAY, "key": key, "model": model, "upstream": "local"}
     return {**who, "requests": requests, **counts, **more}
 
@@ -63,7 +64,7 @@ async def test_by_day_key_and_model(gateway: InProcessGateway, upstream: FaultUp
     await asked(gateway.port, key=OTHER)
     await asked(gateway.port, E0, path=EMBEDDINGS)
     mine = row("team-a", "m-small", 2, input=300, output=30, cached_input=60, cost_usd="0.00036")
-    embedded = row("team-a", "m-embed", 1, input=7)
+    embedded = row("team-a", "m-embed", 1, input=7, unpriced=1)
     others = row("team-b", "m-small", 1, input=5, output=5, cost_usd="0.000015")
     assert await usage(gateway.admin_port) == [embedded, mine, others]
     assert await usage(gateway.admin_port, "?key=team-b") == [others]
@@ -139,7 +140,7 @@ async def test_without_keys_everybody_is_anonymous(
     config = settings(upstream.url, usage={"store": "sqlite", "path": str(tmp_path / "usage.db")})
     gateway = await start_gateway(config)
     await ask(gateway.port, C0)
-    assert await usage(gateway.admin_port) == [row("anonymous", "m-small", 1, input=5, output=2)]
+    assert await usage(gateway.admin_port) == [row("anonymous", "m-small", 1, input=5, output=2, unpriced=1)]
 
 
 async def test_off_says_so(upstream: FaultUpstream, start_gateway: StartGateway) -> None:

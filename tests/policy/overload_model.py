@@ -45,6 +45,7 @@ class Engine:
         self.budget = RetryBudget(0.1)
         self.up = True
         self.frozen_until = 0.0
+        self.slowness = 1.0
         self.calls: set[Call] = set()
 
 
@@ -210,7 +211,7 @@ class World:
 
     def _serve(self, call: Call) -> None:
         engine = call.engine
-        wait = max(0.0, engine.frozen_until - self.now) + self.rng.expovariate(1.0)
+        wait = max(0.0, engine.frozen_until - self.now) + self.rng.expovariate(1.0 / engine.slowness)
         self._after(wait, lambda: self._done(call, engine))
 
     def _done(self, call: Call, engine: Engine) -> None:

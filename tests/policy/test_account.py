@@ -107,10 +107,11 @@ def test_a_thousand_calls_at_the_edge_of_a_budget() -> None:
     assert denied(account, ask) == Denial("usd_per_day", math.inf)
 
 
-def test_a_budget_that_is_spent_refuses_free_calls_too() -> None:
+def test_a_budget_that_is_spent_lets_free_calls_pass() -> None:
     account = Account(Terms(usd_per_day=10))
     account.settle(reserve(account, Ask(cost=10)), 0, 12, 0.0)
-    assert denied(account, Ask(cost=0)).limit == "usd_per_day"
+    assert denied(account, Ask(cost=0, guess_cost=1)).limit == "usd_per_day"
+    assert reserve(account, Ask()).cost == 0
 
 
 def test_the_next_day_has_its_own_budget_and_yesterdays_calls_do_not_touch_it() -> None:

@@ -185,3 +185,51 @@ def test_a_budget_needs_the_price_of_all_that_may_serve_the_call(limit: Limit) -
     falls_back.fallbacks = (Route("m-other", b'"m-other"', route(None).candidates),)
     assert "`models.m-other.candidates[0].price`" in refused(limit, called(account, falls_back)).message
     assert account.places == 0
+
+
+def test_a_budget_that_does_not_reach_for_the_dearest_makes_do_with_the_cheapest(limit: Limit) -> None:
+    dear, cheap = Price(4_000_000, 4_000_000, 0), PRICE  # 400 nano-dollars and 190
+    account = Account(Terms(usd_per_day=700))
+    first, second, third = (called(account, route(dear, cheap)) for _ in range(3))
+    assert limit.admit(first, NOW) is None
+    assert (first.ceiling, account.spent(TODAY)) == (None, 400)
+    assert limit.admit(second, NOW) is None
+    assert (second.ceiling, account.spent(TODAY)) == (190, 590)
+    assert refused(limit, third).kind is errors.INSUFFICIENT_QUOTA
+    assert account.spent(TODAY) == 590
+
+
+def test_it_makes_do_with_no_less_than_the_budget_has_left(limit: Limit) -> None:
+    """The cheapest one may lack what the call needs: what the next one costs is there, and is promised."""
+    dear, middle, cheap = Price(4_000_000, 4_000_000, 0), PRICE, Price(0, 0, 0)  # 400 nano-dollars, 190, 0
+    account = Account(Terms(usd_per_day=300))
+    call = called(account, route(cheap, middle, dear))
+    assert limit.admit(call, NOW) is None
+    assert (call.ceiling, account.spent(TODAY)) == (190, 190)
+
+
+def test_when_the_budget_is_spent_what_is_free_is_left(limit: Limit, metrics: Metrics) -> None:
+    account = Account(Terms(usd_per_day=100))
+    account.gone, account.day = 120, TODAY
+    call = called(account, route(PRICE, Price(0, 0, 0)))
+    assert limit.admit(call, NOW) is None
+    assert call.ceiling == 0
+    assert account.spent(TODAY) == 120
+    labels = {"key": "team-a", "limit": "usd_per_day"}
+    assert metrics.registry.get_sample_value("sluice_limit_rejections_total", labels) is None
+
+
+def test_fallbacks_are_no_reason_to_begin_with_what_cannot_be_paid(limit: Limit) -> None:
+    """The cheapest is looked for among the model's own candidates: a fallback may never be reached."""
+    at = route(PRICE)
+    at.fallbacks = (Route("m-other", b'"m-other"', route(Price(0, 0, 0)).candidates),)
+    call = called(Account(Terms(usd_per_day=100)), at)
+    assert refused(limit, call).kind is errors.INSUFFICIENT_QUOTA
+
+
+def test_one_that_is_refused_for_another_limit_is_not_asked_to_make_do(limit: Limit) -> None:
+    account = Account(Terms(rpm=1, usd_per_day=1000))
+    assert limit.admit(called(account, route(PRICE, Price(0, 0, 0))), NOW) is None
+    second = called(account, route(PRICE, Price(0, 0, 0)))
+    assert refused(limit, second).kind is errors.REQUESTS_LIMITED
+    assert second.ceiling is None

@@ -1,7 +1,8 @@
 """When the trigger has gone the trouble must go too, and each defence must be part of the reason.
 
 The scene of N. Bronson et al., "Metastable Failures in Distributed Systems" (HotOS 2021), in small: 80 %
-load, then four times as many callers for 20 s, an engine that stands still, or one of two engines dead.
+load, then for 20 s four times as many callers, an engine that stands still or is five times as slow, or one
+of two engines dead.
 """
 
 from collections.abc import Callable
@@ -42,6 +43,16 @@ def freeze(world: World) -> None:
     world.at(BEGIN, stand_still)
 
 
+def slow(world: World) -> None:
+    """An engine that takes five times as long for what it begins."""
+
+    def pace(slowness: float) -> None:
+        world.engines[0].slowness = slowness
+
+    world.at(BEGIN, lambda: pace(5.0))
+    world.at(END, lambda: pace(1.0))
+
+
 def after(trigger: Trigger, seed: int, defences: Defences) -> World:
     """The world when it is over."""
     world = World(seed, LOAD, 1, SLOTS, defences)
@@ -51,7 +62,7 @@ def after(trigger: Trigger, seed: int, defences: Defences) -> World:
 
 
 seeds = pytest.mark.parametrize("seed", [1, 2])
-triggers = pytest.mark.parametrize("trigger", [spike, freeze])
+triggers = pytest.mark.parametrize("trigger", [spike, freeze, slow])
 
 
 @pytest.mark.parametrize("told", [True, False])

@@ -227,6 +227,17 @@ async def test_what_a_guess_costs_refuses_nobody_who_has_not_heard_what_others_s
     assert isinstance(await reserve(third, clocks.now, 0, 0, 70), Reservation)
 
 
+async def test_free_calls_pass_when_the_dollars_are_spent(processes, clocks):
+    first, second = everywhere(processes, Terms(rpm=3, usd_per_day=100))[:2]
+    assert isinstance(await reserve(first, clocks.now, 0, 0, 100), Reservation)
+    assert await reserve(second, clocks.now, 0, 0, 0, 5) == Denial("usd_per_day", math.inf)
+    free = await reserve(second, clocks.now)
+    assert isinstance(free, Reservation)
+    assert free.cost == 0
+    assert isinstance(await reserve(first, clocks.now), Reservation)
+    assert (await reserve(first, clocks.now)).limit == "rpm"
+
+
 async def test_each_day_has_its_own_dollars(processes, clocks):
     account = processes[0].limits.account("team", Terms(usd_per_day=100))
     yesterday = await account.reserve(Ask(cost=100), "2026-11-28", clocks.now)

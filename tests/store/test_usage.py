@@ -232,6 +232,9 @@ def test_a_report_has_the_newest_day_first():
         "cached_input": 8,
         "reasoning": 4,
         "cost_usd": "0.001",
+        "cache_write": 0,
+        "estimated": 0,
+        "unpriced": 0,
     }
     assert [one["day"] for one in report(rows, "a")] == [DAY]
     assert report(rows, "c") == []

@@ -203,13 +203,40 @@ async def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path):
     await known.open()
     await known.close()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as newer:
-        newer.execute("PRAGMA user_version = 2")
+        newer.execute("PRAGMA user_version = 99")
     older = SqliteUsage(str(path))
-    with pytest.raises(UsageRefused, match=r"newer version \(format 2; this one knows 1\)"):
+    with pytest.raises(UsageRefused, match=r"newer version \(format 99; this one knows \d\)"):
         await older.open()
     with pytest.raises(UsageTrouble):
         await older.add(Batch("2", (ONE,)))
     await older.close()
+
+
+FIRST_FORMAT = """
+CREATE TABLE usage (
+    day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL,
+    requests INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
+    cached_input INTEGER NOT NULL, reasoning INTEGER NOT NULL, nano_usd INTEGER NOT NULL,
+    PRIMARY KEY (day, key, model, upstream)
+) WITHOUT ROWID;
+PRAGMA application_id = 0x534C5543;
+PRAGMA user_version = 1;
+"""
+
+
+async def test_a_file_of_the_first_format_is_brought_up_to_date(path: Path):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as older:
+        older.executescript(FIRST_FORMAT)
+        older.execute("INSERT INTO usage VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY])
+    for _ in range(2):
+        store = SqliteUsage(str(path))
+        await store.open()
+        await store.close()
+    store = SqliteUsage(str(path))
+    assert await store.rows(DAY, DAY) == [Row(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
+    await store.add(Batch("1", (Row(DAY, "team-a", "small", "local", 1, 1, 1, 1, 1, 1, 7, 8, 9),)))
+    assert await store.rows(DAY, DAY) == [Row(DAY, "team-a", "small", "local", 2, 3, 4, 5, 6, 7, 7, 8, 9)]
+    await store.close()
 
 
 async def test_the_database_of_another_program_is_refused_and_left_alone(store: SqliteUsage, path: Path):

@@ -1,0 +1,136 @@
+"""CPU time of a decision of `route: complexity`, on bodies of several sizes: `python -m bench.complexity`.
+
+With `--tables DIR` quality and dollars through a gateway instead, see `complexity_served.py`.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+from gateway.call import CHAT, Call, Candidate, Credentials, Price, Route
+from gateway.caller import Caller
+from gateway.complexity.choice import Chooser
+from gateway.complexity.scorer import Scorer
+from gateway.complexity.weights import shipped
+from gateway.layers.estimates import Estimates
+from gateway.metrics import Metrics, counter
+from gateway.policy.line import Line
+from gateway.policy.route import Reads, Routing, Rule
+from gateway.policy.route_load import Loads
+from gateway.policy.route_prefix import Prefixes
+from gateway.policy.tiers import ByComplexity
+from gateway.policy.tokens import Estimator
+from gateway.wire.leading import beginnings
+from gateway.wire.needs import needs
+
+_ENGLISH = (
+    "A shop sells {0} boxes a day for {1} dollars each, and every third box is returned. "
+    "If the rent is {2} dollars, how much is left after a week, and would a price of {3} be better? "
+)
+_KOREAN = (
+    "가게는 하루에 상자 {0}개를 {1}달러에 판다. 임대료가 {2}달러라면 일주일 뒤 얼마가 남는지 증명하시오. "
+)
+_TIMES = 31
+_CHOOSER = Chooser(Scorer(shipped()), 0.3)
+
+
+def bodies() -> Iterator[tuple[str, list[bytes]]]:
+    """Named sets of bodies, each of a hundred different ones."""
+    for name, text in (("English", _ENGLISH), ("Korean", _KOREAN)):
+        for repeats in (1, 4, 12):
+            yield f"{name}, one turn", [_chat(_filled(text, seed, repeats)) for seed in range(100)]
+        for turns in (8, 64):
+            said = [_filled(text, seed, 2) for seed in range(turns)]
+            yield f"{name}, {turns} messages", [_chat(*said, _filled(text, seed, 4)) for seed in range(100)]
+        big = 32_000 // len(text.encode())
+        yield f"{name}, one long turn", [_chat(_filled(text, seed, big)) for seed in range(100)]
+
+
+def _filled(text: str, seed: int, repeats: int) -> str:
+    return "".join(text.format(*(seed * 7 + at + k for k in range(4))) for at in range(repeats))
+
+
+def _chat(*turns: str) -> bytes:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[(len(turns) - 1 - at) % 2], "content": turn} for at, turn in enumerate(turns)]
+    return json.dumps({"model": "auto", "messages": messages, "max_tokens": 500}, ensure_ascii=False).encode()
+
+
+def main() -> None:
+    """Print a table: for each body the median of several decisions, then the spread over the bodies."""
+    parser = argparse.ArgumentParser(prog="python -m bench.complexity")
+    parser.add_argument("--tables", type=Path, help="a folder with RouteLLM's tables: quality and dollars")
+    folder = parser.parse_args().tables
+    if folder is not None:
+        from bench.complexity_served import main as served  # which needs numpy
+
+        served(folder)
+        return
+    print("| body | bytes | p50 us | p99 us | gate p50 us | gate p99 us |\n" + "| --- " * 6 + "|")
+    decisions: list[float] = []
+    gates: list[float] = []
+    for name, made in bodies():
+        took = [_median(_decide, body, at) for at, body in enumerate(made)]
+        gate = [_median(_GATE.admit, body, at) for at, body in enumerate(made)]
+        decisions, gates = decisions + took, gates + gate
+        print(f"| {name} | {len(made[0]):,} | {_shown(took)} | {_shown(gate)} |")
+    print(f"| all of these | | {_shown(decisions)} | {_shown(gates)} |")
+
+
+class _Gate:
+    """The gate that routes, for a model with two priced candidates and calls without an estimate."""
+
+    def __init__(self) -> None:
+        metrics = Metrics()
+        cheap, strong = (
+            Candidate(name, name, b'"x"', Price(price, price, price))
+            for name, price in (("cheap", 10**8), ("strong", 10**10))
+        )
+        self._route = Route("auto", b'"auto"', (cheap, strong))
+        estimates = Estimates(Estimator(), metrics)
+        self._routing = Routing(
+            {"auto": Rule("complexity")},
+            Loads({name: Line(name, 64) for name in ("cheap", "strong")}),
+            Prefixes(),
+            Reads(needs, beginnings, estimates.make),
+            lambda one, now: True,
+            counter(metrics.routed),
+            Random(1),
+            {"auto": ByComplexity(Chooser(Scorer(shipped()), 0.3), estimates.make)},
+        )
+
+    def admit(self, body: bytes, key: str, now: float) -> float:
+        """Seconds of CPU of one call's passing."""
+        call = Call(CHAT, "id", Credentials(None, None, None), now)
+        call.body, call.model, call.caller = body, "auto", Caller(key, None)
+        call.route, call.candidate = self._route, self._route.candidates[0]
+        began = time.thread_time()
+        self._routing.admit(call, now)
+        return time.thread_time() - began
+
+
+_GATE = _Gate()
+
+
+def _decide(body: bytes, key: str, now: float) -> float:
+    """Seconds of CPU of one decision, body to tier."""
+    began = time.thread_time()
+    _CHOOSER.choose(body, key, 1000, now)
+    return time.thread_time() - began
+
+
+def _median(took: Callable[[bytes, str, float], float], body: bytes, at: int) -> float:
+    return statistics.median([took(body, f"team-{at % 7}", at + again * 0.01) for again in range(_TIMES)])
+
+
+def _shown(took: list[float]) -> str:
+    cuts = statistics.quantiles(took, n=100)
+    return f"{cuts[49] * 1e6:.0f} | {cuts[98] * 1e6:.0f}"
+
+
+if __name__ == "__main__":
+    main()

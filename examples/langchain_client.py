@@ -1,0 +1,27 @@
+"""LangChain's chat and embeddings clients, through the gateway.
+
+pip install langchain-openai
+OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=any python examples/langchain_client.py [MODEL]
+"""
+
+import os
+import sys
+
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+
+model = sys.argv[1] if len(sys.argv) > 1 else "small"
+gateway = os.environ["OPENAI_BASE_URL"]
+
+chat = ChatOpenAI(model=model, base_url=gateway)
+answer = chat.invoke("What is the capital of France?")
+print("answer:", answer.text, "from", answer.response_metadata["model_name"])
+
+for chunk in chat.stream("What is the capital of France?", stream_usage=True):
+    print(chunk.text, end="")
+    if usage := chunk.usage_metadata:
+        print(f"\n{usage['input_tokens']} tokens in, {usage['output_tokens']} out")
+
+# False: texts go as texts. Else OpenAI's own token ids are sent, which no other model understands.
+embed = OpenAIEmbeddings(model="embed", base_url=gateway, check_embedding_ctx_length=False)
+vectors = embed.embed_documents(["A sluice lets water through.", "As much as the mill can use."])
+print(len(vectors), "texts,", len(vectors[0]), "dimensions")

@@ -1,0 +1,40 @@
+"""How deep and how large the structure of a JSON text is, without building it.
+
+A text of few bytes can be a million objects to an engine, or a hundred thousand levels that no recursive
+reader survives.
+"""
+
+import re
+from typing import Final
+
+from gateway.errors import INVALID_JSON, Refusal
+
+MAX_DEPTH: Final = 128
+"""Lists and objects within one another."""
+
+MAX_KEYS: Final = 250_000
+"""Keys of all objects together; as many lists and objects are allowed."""
+
+_BESIDES = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^"\[\]{}:]++)++', re.DOTALL)
+_TO_LISTS: Final = bytes.maketrans(b"{}", b"[]")
+_ONE_MORE: Final = MAX_DEPTH + 1
+_FEWEST_BYTES: Final = 4  # of a key: its quotes, its colon, a value
+
+
+def refuse(text: bytes) -> Refusal | None:
+    """Why this text, which is valid JSON, is too much; None for nearly all, for what it costs to count."""
+    # To split is a search by memchr, and many times as fast as to count.
+    few = len(text.split(b"{", _ONE_MORE)) + len(text.split(b"[", _ONE_MORE)) < MAX_DEPTH + 3
+    if few and (len(text) < _FEWEST_BYTES * MAX_KEYS or text.count(b":") <= MAX_KEYS):
+        return None
+    bare = _BESIDES.sub(b"", text)
+    if bare.count(b":") > MAX_KEYS:
+        return Refusal(INVALID_JSON, f"The body has more than {MAX_KEYS} keys.")
+    lists = bare.translate(_TO_LISTS, b":")
+    if len(lists) > 2 * MAX_KEYS:
+        return Refusal(INVALID_JSON, f"The body has more than {MAX_KEYS} lists and objects.")
+    for _ in range(MAX_DEPTH):  # each turn takes away the innermost level everywhere
+        lists = lists.replace(b"[]", b"")
+        if not lists:
+            return None
+    return Refusal(INVALID_JSON, f"The body is nested too deeply, beyond {MAX_DEPTH} levels.")

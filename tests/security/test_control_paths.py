@@ -1,0 +1,66 @@
+"""Nothing of an engine is reachable but what the gateway itself serves."""
+
+from pathlib import Path
+
+import pytest
+from doubles.gateway import InProcessGateway, StartGateway
+from doubles.rawclient import RawClient, call
+from doubles.settings import settings
+from doubles.upstream import FaultUpstream
+from doubles.vocabulary import C0
+
+from gateway.edge import routes
+
+# Of vLLM, SGLang and llama.cpp, and of our own admin port.
+PATHS = (Path(__file__).parent / "control_paths.txt").read_text(encoding="ascii").split()
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1", "//", "/v1/v1", "/v1/models/../.."])
+async def test_no_control_endpoint_is_reachable(
+    gateway: InProcessGateway, upstream: FaultUpstream, prefix: str
+) -> None:
+    async with await RawClient.open(gateway.port) as client:
+        for path in PATHS:
+            for method in ("GET", "POST", "PUT", "DELETE"):
+                target = prefix.rstrip("/") + path if prefix != "//" else "/" + path
+                await client.request(method, target, C0 if method != "GET" else None)
+                answer = await client.response()
+                # What lies under /v1/models is the name of a model, which nobody has.
+                assert answer.status in ((404, 405) if "models" in prefix else (404,)), (method, target)
+                assert answer.error["type"] == "invalid_request_error"
+    assert upstream.calls == []
+
+
+async def test_the_names_of_models_open_no_path(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
+    async with await RawClient.open(gateway.port) as client:
+        for name in ("../reset_prefix_cache", "..%2f..%2fsleep", "m-small/../x", "%00", "m-small%3Fx", "?x"):
+            await client.request("GET", f"/v1/models/{name}")
+            assert (await client.response()).status == (200 if name == "?x" else 404), name
+            await client.request("POST", "/v1/chat/completions", {**C0, "model": name})
+            assert (await client.response()).status == 404
+    assert upstream.calls == []
+
+
+async def test_every_route_asks_for_a_key(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(
+        settings(upstream.url, keys=True, server={"cors_origins": ["http://a.test"]})
+    )
+    served = {(method, path) for path, methods in routes._METHODS.items() for method in methods}
+    assert served == {
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/embeddings"),
+        ("GET", "/v1/models"),
+        ("HEAD", "/v1/models"),
+        ("GET", "/health"),
+        ("HEAD", "/health"),
+    }
+    for method, path in [
+        *served,
+        ("GET", "/v1/models/m-small"),
+        ("GET", "/models"),
+        ("POST", "/completions"),
+    ]:
+        answer = await call(gateway.port, method, path, C0 if method == "POST" else None)
+        assert answer.status == (200 if path == "/health" else 401), (method, path)
+    assert upstream.calls == []
