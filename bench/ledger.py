@@ -1,8 +1,9 @@
 """`python -m bench.ledger`: the usage ledger against books that fake providers keep of 10,000 mixed calls.
 
 Whole answers and streams, in four dialects of usage, among them failures that were counted, retries at the
-other provider, streams that break and clients that hang up. The model `told` is counted by its providers and
-must agree to the nano-dollar; the model `silent` never is, and shows what estimates are worth.
+other provider, streams that break, clients that hang up and answers from the cache. The model `told` is
+counted by its providers and must agree to the nano-dollar; the model `silent` never is, and shows what
+estimates are worth.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from bench.paid import COUNTS, LEAVE, PRICES, Place, Providers
 
 CALLS, AT_ONCE, SEED = 10_000, 8, 7
 KEYS = ("team-a", "team-b")
+REPEATED = 5
+"""One call in so many asks what others ask too."""
 _SETTLED_S = 30.0
 
 
@@ -39,6 +42,7 @@ def sections(providers_port: int, usage: Path) -> dict[str, Any]:
         "models": {name: {"candidates": candidates} for name in ("told", "silent")},
         "retry": {"attempts": 3, "budget": 10, "base": 0, "max": 0},
         "batching": {"policy": "off"},
+        "cache": {"enabled": True},
         "usage": {"store": "sqlite", "path": str(usage)},
     }
 
@@ -74,6 +78,8 @@ async def _call_on(
         }
         if stream:
             body["stream"] = True
+        if number % REPEATED == 0:  # asked before, and again: what is kept may answer it
+            body |= {"temperature": 0, "messages": [{"role": "user", "content": f"{number // 5 % 200}"}]}
         headers = {"authorization": f"Bearer sk-bench-{key}"}
         url = f"http://127.0.0.1:{port}/v1/chat/completions"
         # What breaks off has no proper end.
@@ -148,6 +154,8 @@ async def main(calls: int) -> int:
         await runner.cleanup()
     books = providers.books
     print(f"{calls} calls in {seconds:.0f} s, {sum(books.fates.values())} attempts: {dict(books.fates)}")
+    spared = sum(row["requests"] for place, row in ours.items() if place[2] == "cache")
+    print(f"{spared} calls were answered from the cache or shared an equal call")
     print("| told | ledger | providers |")
     print("| --- | --: | --: |")
     for name in COUNTS:

@@ -116,7 +116,9 @@ def as_text(line: Line, unix: float) -> str:
     """With its end: what stands in columns first, then what the call has of the rest. Escaped likewise."""
     when = datetime.datetime.fromtimestamp(unix).strftime("%H:%M:%S")
     columns = f"{when} info {line.status:>3} {line.outcome:<16} {line.total_ms:>10.2f} ms "
-    words = [line.endpoint.removeprefix("/v1/"), line.model or "-"]
+    model = line.model or "-"
+    # Else a client's invention could pass for the fields behind it.
+    words = [line.endpoint.removeprefix("/v1/"), json.dumps(model) if " " in model else model]
     if line.upstream:
         words.append(f"> {line.upstream}/{line.model_served}")
     if line.key is not None:

@@ -85,6 +85,8 @@ class Gateway:
         spent = await self._pipelines.prepare(config)
         before, self._pipeline = self._pipeline, self._pipelines.build(config, self._pipeline, spent)
         self._serve.generation = self._pipeline.generation
+        # They are no open calls, so nobody would keep their connections for them.
+        await self._pipelines.router.tiers.close()
         self._retired.replaced(before, self._pipeline)
         await self._accounts.connect()
         await self._pipelines.caches.connect()

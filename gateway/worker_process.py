@@ -65,8 +65,8 @@ class WorkerProcess:
                 return None
             if process.stdin is None or process.stdout is None:
                 raise AssertionError("both are pipes")
-            if process.stdin.is_closing():
-                return "it has died"
+            if process.stdin.is_closing():  # it has died, of something else, and will be started again
+                return None
             self._orders += 1
             process.stdin.write(order(self._orders, config))
             try:
@@ -77,7 +77,8 @@ class WorkerProcess:
                             return None if answer == TAKEN else answer
             except TimeoutError:
                 return f"it has not answered within {_TAKE_S:g} s"
-            return "it has died"
+            # Nobody is killed by a config; whoever is starts again with this one.
+            return None if await process.wait() == -signal.SIGKILL else "it has died"
 
     @property
     def pid(self) -> int | None:

@@ -242,7 +242,8 @@ class _Parent:
 
     async def _upstreams(self) -> dict[str, "_Seen"]:
         """Calls summed; an upstream's state is the best that a worker sees, its breaker the worst."""
-        merged = {name: _Seen("unknown", 0, 0, 0.0, BREAKER[0]) for name in self._config.upstreams}
+        upstreams = self._config.upstreams  # a reload may come while the workers are asked
+        merged = {name: _Seen("unknown", 0, 0, 0.0, BREAKER[0]) for name in upstreams}
         done: dict[str, Done] = {}
         for answer in await self._ask_all("/admin/upstreams"):
             seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
@@ -260,7 +261,7 @@ class _Parent:
                 if known.state != "up":
                     known.state = upstream.state
         for name, all_done in done.items():
-            price = self._config.upstreams[name].gpu_hour_usd
+            price = upstreams[name].gpu_hour_usd
             if price is not None:
                 merged[name].machine = shown(price, all_done, waiting=merged[name].waiting > 0)
         return merged

@@ -127,6 +127,12 @@ def test_nothing_starts_a_line_or_steers_a_terminal(shape: Any, evil: str) -> No
         assert json.loads(text)["model"] == evil
 
 
+def test_a_made_up_model_passes_for_no_other_field() -> None:
+    call = finished()
+    call.route, call.model = None, 'x" key=admin'
+    assert ' "x\\" key=admin" > ' in as_text(line_of(call, 105.0), AT)
+
+
 @pytest.mark.parametrize("shape", [as_json, as_text])
 def test_neither_body_nor_key_is_told(shape: Any) -> None:
     assert "secret" not in shape(line_of(finished(), 105.0), AT)

@@ -1,6 +1,7 @@
 """The parts of a reload that need no gateway: what has changed, and what may."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -222,4 +223,24 @@ async def test_what_one_worker_refuses_no_worker_keeps(
     assert [worker.config for worker in workers] == [new, new]
     assert parent._config == new
     assert logging == [("info", "json")]
+    parent._folder.rmdir()
+
+
+async def test_an_upstream_that_a_reload_takes_away_while_workers_are_asked_is_still_told_of(
+    source: Source, make: Make
+) -> None:
+    upstream = {"base_url": URL, "gpu_hour_usd": 2}
+    old, new = make(upstreams={"local": {"base_url": URL}, "gone": upstream}), make()
+    parent = _Parent(old, source)
+
+    class Asked(Worker):
+        async def ask(self, path: str) -> tuple[int, bytes]:
+            parent._config = new
+            calm = {"state": "up", "in_flight": 0, "waiting": 0, "oldest_s": 0, "breaker": "closed"}
+            done = {"tokens": 1, "seconds": 1.0, "hour_tokens": 1, "hour_seconds": 1.0, "best_minute": 1}
+            return 200, json.dumps({"gone": calm | {"machine": {"done": done}}}).encode()
+
+    parent._workers = [Asked(None)]  # type: ignore[list-item]
+    told = await parent._upstreams()
+    assert told["gone"].state == "up"
     parent._folder.rmdir()

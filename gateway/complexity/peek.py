@@ -1,6 +1,7 @@
 """The prompt inside a request's body, read without decoding the rest of it."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +23,7 @@ class _Message(Struct, gc=False):
 class _Body(Struct, gc=False):
     messages: list[_Message] = []
     prompt: Any = None
-    tools: list[Raw] = []
+    tools: list[Raw] | None = None
     max_tokens: Any = None
     max_completion_tokens: Any = None
     response_format: Raw = _NOTHING
@@ -35,7 +36,10 @@ class Peeked(NamedTuple):
     opening: bytes
 
 
-_body: Final = msgspec.json.Decoder(_Body).decode
+_HALF: Final = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]..", re.DOTALL
+)
+_decode: Final = msgspec.json.Decoder(_Body).decode
 _content: Final = msgspec.json.Decoder().decode
 
 
@@ -45,7 +49,7 @@ def peek(body: bytes) -> Peeked | None:
     None when the body has another shape; what is wrong with it the upstream will say.
     """
     try:
-        seen = _body(body)
+        seen = _seen(body)
         if not seen.messages:
             return _completion(seen)
         users = [at for at, message in enumerate(seen.messages) if message.role == "user"]
@@ -56,11 +60,19 @@ def peek(body: bytes) -> Peeked | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     context = sum([len(memoryview(message.content)) for message in seen.messages]) - len(memoryview(said))
-    prompt = Prompt(text, len(users), context, len(seen.tools), _cap(seen), _schema(seen))
+    prompt = Prompt(text, len(users), context, len(seen.tools or ()), _cap(seen), _schema(seen))
     opening = hashlib.blake2b(digest_size=16)
     for message in seen.messages[: users[0] + 1]:
         _fold(opening.update, memoryview(message.content))
     return Peeked(prompt, opening.digest())
+
+
+def _seen(body: bytes) -> _Body:
+    """Half a surrogate pair, which upstreams take, must not hide a prompt and so choose its tier."""
+    try:
+        return _decode(body)
+    except msgspec.DecodeError:
+        return _decode(_HALF.sub(rb"\\ufffd", body))
 
 
 def _fold(update: Callable[[bytes | memoryview], None], content: memoryview) -> None:

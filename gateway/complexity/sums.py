@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 NUMBER: Final = re.compile(r"\d[\d,]{0,30}(?:\.\d{1,30})?", re.ASCII)
 """A number as people write it: 1,350.50"""
 
-_SIDE: Final = r"[-( $€£₩]*\d(?:[\d. ()$€£₩*×÷x/+\\-]|,(?=\d)){0,200}"
+# Bounded, and nothing of it is tried again: an answer of 16,000 dashes must not hold the process for seconds.
+_SIDE: Final = r"[-( $€£₩]{0,16}+\d(?:[\d. ()$€£₩*×÷x/+\\-]|,(?=\d)){0,200}+"
 _EQUATION: Final = re.compile(rf"(?<![\w.%=])({_SIDE})(?==)", re.ASCII)
 _RESULT: Final = re.compile(_SIDE, re.ASCII)
 _TOKEN: Final = re.compile(rf"{NUMBER.pattern}|[-+*×÷x/()]", re.ASCII)

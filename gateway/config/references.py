@@ -51,6 +51,8 @@ def _keys(config: Config, written: Container[str]) -> Iterator[Problem]:
         first = names.setdefault(key.name, i)
         if key.name and first != i:
             yield Problem(f"{place}.name", f"{quoted(key.name)} is already the name of keys[{first}]")
+        if key.name == "shadow" and any(model.shadow.share for model in config.models.values()):
+            yield Problem(f"{place}.name", '"shadow" is the name that shadow answers are booked under')
         if key.key is not None or key.key_sha256 is not None:
             first = digests.setdefault(key.digest(), i)
             if first != i:

@@ -18,6 +18,7 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 
 _OF_AN_ANSWER: Final = (
+    "batch_size",
     "candidate",
     "tokens",
     "generated",
@@ -83,6 +84,8 @@ class Cascade:
         if self._may(call, strong[0]):
             better = await _Second(call, route, told, self._clock).ask(inner, strong, reply, self._estimate)
         result = FAILED if better is None else ESCALATED
+        if better is None:
+            call.changed = True  # it shall not be kept, and outlive what made it necessary
         call.notes[HEADER] = f"cascade; {result}={doubted}"
         self._counted(route.name, result)
         return reply if better is None else better
@@ -103,6 +106,7 @@ class _Second:
         self._call = call
         self._route = route
         self._told = told
+        self._order = call.order
         self._clock = clock
         self._state = {name: getattr(call, name) for name in _OF_AN_ANSWER}
 
@@ -117,6 +121,8 @@ class _Second:
         call.notes, call.tokens, call.generated, call.finish, call.passing = self._told, None, 0, "", ()
         call.candidate, call.order, call.spill_s = strong[0], strong, math.inf
         call.ready_at = self._clock()  # for the time that the first one took is not the gateway's own
+        # Not sent yet: who leaves before it is pays for no second answer.
+        call.sent_at, call.answered_at, call.batch_size, call.cost = 0.0, 0.0, 0, None
         # No fallbacks: who fails here has an answer already.
         call.route = Route(self._route.name, self._route.encoded, tuple(strong))
         try:
@@ -124,7 +130,7 @@ class _Second:
         except Failure:
             better = None
         finally:
-            call.route = self._route
+            call.route, call.order = self._route, self._order
         if isinstance(better, Reply):
             return better
         for name, value in self._state.items():

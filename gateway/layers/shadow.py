@@ -110,7 +110,8 @@ class Shadow:
         if isinstance(reply, Reply) and not call.changed and not self._background.full:
             number = next((at for at, tier in enumerate(tiers) if call.candidate in tier), None)
             if number is not None:
-                second = self._second(call, route, tiers[1 - number])
+                # One of them: a choice of several would be taken for two tiers again.
+                second = self._second(call, route, tiers[1 - number][:1])
                 first, swapped = reply.body, number == 1
                 self._background.begin(lambda: self._ask(inner, second, body, first, sample, swapped))
         return reply

@@ -43,6 +43,22 @@ def test_tools_caps_and_schema_are_seen():
     assert (seen.prompt.tools, seen.prompt.max_output, seen.prompt.schema) == (2, 9, True)
 
 
+@pytest.mark.parametrize(
+    "field", [b'"tools": null', b'"user": "\\ud83d"', b'"user": "\\udE00 \\ud83d\\ude00"']
+)
+def test_what_upstreams_put_up_with_hides_no_prompt(field):
+    easy = peek(chat(said("user", "x")))
+    seen = peek(chat(said("user", "x"))[:-1] + b", " + field + b"}")
+    assert easy is not None
+    assert seen == easy
+
+
+def test_half_a_surrogate_pair_in_a_prompt_changes_nothing_else():
+    seen = peek(b'{"messages": [{"role": "user", "content": "a \\ud83d\\ude00 b \\ud83d"}]}')
+    assert seen is not None
+    assert seen.prompt.text == "a \U0001f600 b \ufffd"
+
+
 @pytest.mark.parametrize("prompt", ["count", ["count"]])
 def test_a_prompt_to_complete_is_one_too(prompt):
     seen = peek(json.dumps({"prompt": prompt, "max_tokens": 3}).encode())

@@ -122,6 +122,12 @@ BROKEN = {
             "keys[8].limits.usd_per_day": "an amount is a plain decimal number of USD",
         },
     ),
+    "a key with the name of shadows": (
+        "upstreams: {u: {base_url: 'http://h/v1'}}\nkeys: [{name: shadow, key: abcdefgh}]\nmodels:\n"
+        "  m: {route: complexity, candidates: [{upstream: u, model: a}, {upstream: u, model: b}],"
+        " shadow: {share: 0.5}}\n",
+        {"keys[0].name": '"shadow" is the name that shadow answers are booked under'},
+    ),
     "one key twice, as text and as hash": (
         MINIMAL + "keys:\n  - {name: a, key: abcdefgh}\n"
         "  - {name: b, key_sha256: 9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab}\n",

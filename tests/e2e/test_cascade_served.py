@@ -274,3 +274,15 @@ async def test_a_model_without_tiers_cannot_have_one(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
     problems = load(file, {}).problems
     assert [one.path for one in problems] == ["models.m.cascade.enabled", "models.m.shadow.share"]
+
+
+async def test_a_doubtful_answer_that_nobody_replaced_is_not_kept(
+    upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    made = config(upstream, strong, retry={"attempts": 1}, cache={"enabled": True})
+    gateway = await start_gateway(made)
+    upstream.always(said(WRONG))
+    strong.reply(replies.error(500))
+    for expected in (WRONG, RIGHT, RIGHT):
+        assert text(await ask(gateway.port, {**EASY, "temperature": 0})) == expected
+    assert (len(upstream.calls), len(strong.calls)) == (2, 2)

@@ -254,3 +254,13 @@ async def test_a_worker_that_starts_while_a_config_comes_has_the_new_one(
     # One more, which waits for the one that starts.
     await served.hup(keyed(upstream.url, "b", "c", server={"workers": 2}), 3)
     assert {(await ask(served.gateway.port, C0, [auth("b")])).status for _ in range(20)} == {200}
+
+
+async def test_a_worker_that_is_killed_meanwhile_is_no_reason_against_a_config(
+    upstream: FaultUpstream, serve: Callable[..., Served]
+) -> None:
+    served = serve(keyed(upstream.url, server={"workers": 2}))
+    os.kill(workers_of(served.gateway)[0], signal.SIGKILL)
+    await served.hup(keyed(upstream.url, "b", server={"workers": 2}), 2)
+    await eventually(lambda: len(workers_of(served.gateway)) == 2, "two workers again", within=15)
+    assert {(await ask(served.gateway.port, C0, [auth("b")])).status for _ in range(20)} == {200}

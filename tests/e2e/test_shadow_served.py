@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from doubles import replies
 from doubles.gateway import StartGateway
 from doubles.rawclient import call as raw_call
@@ -18,6 +19,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import ask
 from doubles.waiting import eventually
 
+from gateway.config import load as config_load
 from gateway.layers import shadow
 from gateway.store import shadow_file
 from gateway.training.log import load
@@ -115,6 +117,21 @@ async def test_nobody_waits_and_no_more_than_two_are_under_way(
     await written(file, shadow.MOST + 1)
 
 
+async def test_a_strong_answer_is_asked_for_once_where_several_could_give_it(
+    upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    file = tmp_path / "shadow.jsonl"
+    made = config(upstream, strong, file)
+    small = made["models"]["m-small"]
+    small["candidates"].append(small["candidates"][1] | {"model": "another"})
+    small["cascade"] = {"enabled": True}
+    gateway = await start_gateway(made)
+    strong.always(said("", "up-b"))  # which a cascade would take back
+    assert (await ask(gateway.port, BODY, [AUTH])).status == 200
+    await written(file)
+    assert len(strong.calls) == 1
+
+
 async def test_what_fails_is_not_written(
     upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
@@ -156,6 +173,25 @@ async def test_a_gateway_that_ends_takes_its_shadows_with_it(
     await strong.holding(1)
     await gateway.stop()
     await strong.at_rest()
+
+
+async def test_a_reload_ends_shadows_and_blames_nobody(
+    upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    made = config(upstream, strong, tmp_path / "shadow.jsonl")
+    gateway = await start_gateway(made)
+    strong.always([Until(asyncio.Event())])
+    assert (await ask(gateway.port, BODY, [AUTH])).status == 200
+    await strong.holding(1)
+    made["upstreams"]["b"]["base_url"] = upstream.url
+    file = tmp_path / "new.yaml"
+    file.write_text(yaml.safe_dump(made), encoding="utf-8")
+    new = config_load.load(file, {}).config
+    assert new is not None
+    await gateway._gateway.reload(new)
+    await strong.at_rest()
+    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="b")
+    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="b", verdict="ignore")
 
 
 async def test_a_file_that_cannot_be_written_is_told_once_and_disturbs_nobody(

@@ -1,13 +1,16 @@
 """When a cascade asks again, on a clock of its own."""
 
+import asyncio
 import json
 
 import pytest
 
 from gateway.call import CHAT, Call, Candidate, Credentials, Estimate, Price, Reply, Route, Tokens
 from gateway.caller import Caller
+from gateway.errors import RESET, UPSTREAM_UNAVAILABLE, Failure
 from gateway.layers.cascade import Cascade
 from gateway.layers.doubt import Terms
+from gateway.policy.spending import NOTHING, spent
 
 CHEAP = Candidate("cheap", "up", b'"up"', Price(1, 1, 1))
 STRONG = Candidate("strong", "up", b'"up"', Price(9, 9, 9))
@@ -19,6 +22,7 @@ class Scene:
     def __init__(self, seconds: float, *, total_s: float = 100.0) -> None:
         self.now, self.seconds = 1000.0, seconds
         self.asked: list[tuple[str, float]] = []
+        self.no_answer: BaseException | None = None
         self.results: list[str] = []
         self.handle = Cascade(
             {"m": Terms(("empty",))},
@@ -31,6 +35,8 @@ class Scene:
     async def _answer(self, call: Call) -> Reply:
         assert call.candidate is not None
         self.asked.append((call.candidate.upstream, call.ready_at))
+        if call.candidate is STRONG and self.no_answer is not None:
+            raise self.no_answer
         call.sent_at = self.now
         self.now += self.seconds
         call.answered_at, call.tokens = self.now, Tokens(1, 1)
@@ -82,3 +88,34 @@ async def test_the_time_of_the_first_answer_is_not_the_gateways_own() -> None:
     assert [one.candidate for one in call.spent_before] == [CHEAP]
     assert call.route is not None
     assert call.route.candidates == (CHEAP, STRONG)
+
+
+async def test_who_leaves_before_the_second_one_is_sent_pays_for_the_first_one_alone() -> None:
+    scene = Scene(6.0)
+    scene.no_answer = asyncio.CancelledError()
+    call = scene.call()
+    call.estimate = Estimate(1_000_000, 1_000_000, False)
+    with pytest.raises(asyncio.CancelledError):
+        await scene.handle(call)
+    call.outcome = "client_gone"
+    assert spent(call) is NOTHING
+    assert [(one.candidate, one.tokens) for one in call.spent_before] == [(CHEAP, Tokens(1, 1))]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_afterwards_all_its_candidates_are_those_it_had(*, fails: bool) -> None:
+    scene = Scene(6.0)
+    scene.no_answer = Failure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
+    call = scene.call()
+    call.batch_size = 4  # of the first answer
+    await scene.handle(call)
+    assert (call.order, call.batch_size) == ([CHEAP, STRONG], 4 if fails else 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_doubtful_answer_is_not_to_be_kept(*, fails: bool) -> None:
+    scene = Scene(6.0)
+    scene.no_answer = Failure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
+    call = scene.call()
+    await scene.handle(call)
+    assert call.changed is fails

@@ -107,6 +107,20 @@ def test_a_schema_that_leads_in_a_circle_says_nothing() -> None:
     assert fits(1, {"$ref": "https://example.com/x"})
 
 
+def test_a_schema_of_many_ways_is_left_in_time() -> None:
+    ways = {f"a{at}": {"anyOf": [{"$ref": f"#/$defs/a{at + 1}"}] * 2} for at in range(28)}
+    assert fits(1, {"$ref": "#/$defs/a0", "$defs": {**ways, "a28": {"type": "string"}}})
+
+
+def test_every_look_is_counted() -> None:
+    either = {"anyOf": [{"enum": [*range(10)]}] * 3_000 + [{"type": "integer"}]}
+    assert fits("x", either)
+    assert not fits("x", {"anyOf": [{"enum": [*range(10)]}] * 300 + [{"type": "integer"}]})
+    names = [f"n{at}" for at in range(10)]
+    assert fits({}, {"anyOf": [{"required": names}] * 3_000})
+    assert fits(dict.fromkeys(names), {"anyOf": [{"additionalProperties": False}] * 3_000})
+
+
 def answer(*texts: str, **choice: Any) -> bytes:
     made = [{"message": {"content": text}, "finish_reason": "stop", **choice} for text in texts]
     return json.dumps({"choices": made}).encode()
@@ -135,3 +149,12 @@ def test_any_bytes_are_survived(data: bytes) -> None:
 def test_deep_nesting_is_survived(depth: int) -> None:
     wanted = b'{"response_format": {"type": "json_object"}}'
     assert doubt(wanted, answer("[" * depth), ALL) == "json"
+
+
+@pytest.mark.parametrize(("text", "told"), [('"x"', "json"), ("[]", "json"), ("{}", "")])
+def test_a_json_object_is_an_object(text: str, told: str) -> None:
+    assert doubt(b'{"response_format": {"type": "json_object"}}', answer(text), ALL) == told
+
+
+def test_a_rule_before_a_sum_is_survived() -> None:
+    assert doubt(b"{}", answer("-" * 3000 + "1 + 1 = 3"), ALL) == "arithmetic"

@@ -145,6 +145,8 @@ async def test_no_canary_is_told_anywhere(
             "/admin/stack",
             "/admin/upstreams",
             "/admin/usage",
+            "/admin/savings",
+            "/admin/budgets",
             "/readyz",
         ):
             answer = await call(gateway.admin_port, "GET", path)

@@ -1,0 +1,20 @@
+"""`python -m bench.drill_bug serve ...`: the gateway, with a bug that calls about `the bug` meet."""
+
+import sys
+
+from gateway.cli import main
+from gateway.wire import openai
+
+BAIT = "the bug"
+
+
+def _broken(body: bytes, peek: object = openai.peek_request) -> object:
+    if BAIT.encode() in body:
+        raise RuntimeError("a bug, made for the drill")
+    assert callable(peek)
+    return peek(body)
+
+
+if __name__ == "__main__":
+    openai.peek_request = _broken
+    sys.exit(main())
