@@ -151,11 +151,12 @@ def kill(callers: Callers, engines: list[Engine], begins: bool) -> None:
 
 
 async def main() -> None:
-    """The three troubles, and two of them without a bound of the queue."""
+    """The three troubles with the default queue, with a shorter one, and without a bound of it."""
     argparse.ArgumentParser(prog="python -m bench.recovery", description=__doc__).parse_args()
     print("| trouble | before | lowest | well again after s | lowest from 10 s on | answered | errors |")
     print("| --- | --: | --: | --: | --: | --: | --- |")
     await run("spike of 4 times", spike)
+    await run("spike of 4 times, queue of 4 s of work", spike, waiting=int(4 * SLOTS / 0.1))
     await run("engine stands still", freeze)
     await run("one of two engines killed", kill, engines=2)
     await run("spike, queue without a bound", spike, waiting=10**6)
