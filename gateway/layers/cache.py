@@ -74,6 +74,7 @@ class Cache:
         if question is None:
             self._savings.count("bypass")
             return _NOT_KEPT if wanted is not None and wanted.only_kept else await inner(call)
+        question.landed = self.flights.landed
         hit = await self._find(question)
         if hit is not None:
             call.hit = hit.reply  # to be given, and told of, if the limits let it
@@ -94,7 +95,7 @@ class Cache:
             self._savings.count("miss")
             return await inner(call)
         flight = self.flights.of(inner, question.flight)
-        if flight is None:
+        if flight is None and self.flights.landed != question.landed:
             # It may have come while the limits were asked.
             hit = await self._find(question)
             if hit is not None:

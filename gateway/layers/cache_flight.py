@@ -248,6 +248,8 @@ class Flights:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.landed = 0
+        """How many have ended, and kept what they were to keep: what was not kept before may be now."""
         self._under_way: dict[tuple[Handler, bytes], Flight] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -282,5 +284,6 @@ class Flights:
                 with suppress(Unreachable):
                     await keep()  # who comes before it is done joins the flight
         finally:
+            self.landed += 1
             if self._under_way.get((inner, key)) is flight:
                 del self._under_way[inner, key]

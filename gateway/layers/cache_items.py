@@ -26,6 +26,7 @@ class ItemsQuestion:
         """`keys` has one for each item of `parsed`."""
         self.wishes = wishes
         self.hit: Hit | None = None
+        self.landed = 0
         # With kept items in its answer, a flight is for those who take them as old as they are.
         self.flight = b"".join([*keys, b"<%f" % wishes.max_age, b"" if wishes.look else b"!"])
         self._terms = terms

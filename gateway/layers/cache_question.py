@@ -45,11 +45,15 @@ class Hit(NamedTuple):
 
 
 class Question(Protocol):
-    """One call. `flight` is the same for all that may share an upstream call; `hit` the answer once found."""
+    """One call. `flight` is the same for all that may share an upstream call; `hit` the answer once found.
+
+    `landed` is how many flights had when it was looked for.
+    """
 
     flight: bytes
     wishes: Wishes
     hit: Hit | None
+    landed: int
 
     @property
     def forwarded(self) -> str:
@@ -83,6 +87,7 @@ class WholeQuestion:
     ) -> None:
         self.wishes = wishes
         self.hit: Hit | None = None
+        self.landed = 0
         self._refused = False
         self._key = cache_key.key(scope, reading.digest)
         self.flight = self._key + reading.form + (b"" if wishes.look else b"!")

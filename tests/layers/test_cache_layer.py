@@ -130,6 +130,11 @@ async def test_what_came_while_the_limits_were_asked_is_a_hit(bench: Bench) -> N
     assert slow.notes["cache-status"] == "sluice; hit; ttl=9"
 
 
+async def test_what_nothing_can_have_brought_is_not_looked_for_again(bench: Bench) -> None:
+    await bench.handle(bench.call())
+    assert bench.shelf.looks == 1
+
+
 async def test_who_comes_while_an_answer_is_put_away_gets_it(bench: Bench) -> None:
     bench.shelf.may_put.clear()
     first, second = bench.call(), bench.call()
