@@ -24,7 +24,7 @@ import uvloop
 
 from backend import engine, folders, processes
 from bench.callers import KEY, Make, Stretch, listed, loop
-from bench.contender import ROOT, Contender, free_port
+from bench.contender import ROOT, Contender, free_port, serving
 from bench.measure import machine, on_core
 
 ENGINE_CORE, OUR_CORE = 0, 1
@@ -71,9 +71,7 @@ class Gateway(Contender):
         }
 
     def command(self) -> list[str]:
-        file = self.folder / "sluice.yaml"
-        file.write_text(json.dumps(self._config))  # JSON is YAML
-        return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+        return serving(self.folder, self._config)
 
     def learned(self) -> str:
         """What it shows of the kind of calls that it has seen last."""

@@ -1,11 +1,15 @@
 """One process under test: how it is started, watched until it serves, and ended."""
 
 import http.client
+import json
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.measure import memory_bytes, on_core, tree
@@ -19,6 +23,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def serving(folder: Path, config: Mapping[str, object]) -> list[str]:
+    """The command line of a gateway with this config, which is written into the folder."""
+    file = folder / "sluice.yaml"
+    file.write_text(json.dumps(config))  # JSON is YAML
+    return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
 
 
 class Contender:
@@ -94,6 +105,11 @@ class Contender:
             return False
         finally:
             connection.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it one, such as SIGSTOP."""
+        assert self.process is not None
+        self.process.send_signal(number)
 
     def stop(self) -> None:
         """End it, if it was started, and remove its files."""

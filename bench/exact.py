@@ -10,23 +10,13 @@ import argparse
 import asyncio
 import os
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
-from bench.contender import Contender
 from bench.limited import Client, Limited
+from bench.proxies import Upstream
 
 CALLS, CLIENTS = 10_000, 32
-
-
-class Fake(Contender):
-    """`bench.upstream`."""
-
-    name, ready_path = "upstream", "/v1/models"
-
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "bench.upstream", str(self.port)]
 
 
 class Clients:
@@ -66,7 +56,7 @@ def a_worker_of(parent: int) -> int:
 async def main() -> None:
     """Start everything, run, end everything."""
     argparse.ArgumentParser(prog="python -m bench.exact", description=__doc__).parse_args()
-    upstream = Fake(0)
+    upstream = Upstream(0)
     gateway = Limited(upstream.port, {"exact": {}})
     gateway.config["server"]["workers"] = 2
     try:

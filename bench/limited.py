@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from bench import upstream
-from bench.contender import Contender, free_port
+from bench.contender import Contender, free_port, serving
 
 MODEL = "bench-model"
 
@@ -37,11 +36,6 @@ class Redis(Contender):
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as link:
             link.sendall(words.encode() + b"\r\n")
             return link.recv(65536)
-
-    def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP, SIGCONT."""
-        assert self.process is not None
-        self.process.send_signal(number)
 
     def kill(self) -> None:
         """What it held is lost; `start` brings an empty one."""
@@ -90,9 +84,7 @@ class Limited(Contender):
             self.config["redis"] = redis.section
 
     def command(self) -> list[str]:
-        file = self.folder / "sluice.yaml"
-        file.write_text(json.dumps(self.config))  # JSON is YAML
-        return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+        return serving(self.folder, self.config)
 
     async def gauge(self, name: str) -> float:
         """The sum of a series of `/metrics`; 0 without any."""
@@ -102,6 +94,19 @@ class Limited(Contender):
         writer.close()
         found = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+class SlowEngine(Contender):
+    """`bench.slow_engine`; SIGUSR1 makes it stand still, SIGUSR2 go on."""
+
+    name, ready_path = "engine", "/v1/models"
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(0)
+        self._slots = slots
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "bench.slow_engine", str(self.port), str(self._slots)]
 
 
 class Counting(upstream.Upstream):

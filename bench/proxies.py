@@ -1,10 +1,9 @@
 """The contenders of this repository, and the list of all."""
 
-import json
 import sys
 from typing import Any
 
-from bench.contender import Contender, free_port
+from bench.contender import Contender, free_port, serving
 from bench.rivals.gateways import LiteLLM, Portkey
 from bench.rivals.routers import SglangRouter, VllmRouter
 from bench.rivals.servers import Envoy, Nginx
@@ -53,9 +52,7 @@ class Sluice(Contender):
         }
 
     def command(self) -> list[str]:
-        file = self.folder / "sluice.yaml"
-        file.write_text(json.dumps(self.config()))  # JSON is YAML
-        return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+        return serving(self.folder, self.config())
 
     def pulse(self) -> tuple[int, str]:
         return self.admin_port, "/livez"

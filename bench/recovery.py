@@ -10,38 +10,18 @@ import argparse
 import asyncio
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable
 from time import monotonic
 
 import openai
 
-from bench.contender import Contender
-from bench.limited import MODEL, Limited
+from bench.limited import MODEL, Limited, SlowEngine
 
 SLOTS, RATE = 8, 64.0
 BEGIN, END, OVER = 20, 40, 80
 FAST = 10
 """Seconds after the trouble within which goodput is to be back at 99 %."""
-
-
-class Engine(Contender):
-    """`bench.slow_engine`."""
-
-    name, ready_path = "engine", "/v1/models"
-
-    def __init__(self, slots: int) -> None:
-        super().__init__(0)
-        self._slots = slots
-
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "bench.slow_engine", str(self.port), str(self._slots)]
-
-    def signal(self, number: signal.Signals) -> None:
-        """SIGUSR1, SIGUSR2, SIGKILL."""
-        assert self.process is not None
-        self.process.send_signal(number)
 
 
 class Callers:
@@ -95,9 +75,9 @@ class Callers:
         return next((s - END for s in range(BEGIN, OVER - 12) if self.goodput(s, OVER - 10) >= 0.99), 999)
 
 
-async def run(name: str, trouble: Callable[[Callers, list[Engine], bool], None], **settings: int) -> None:
+async def run(name: str, trouble: Callable[[Callers, list[SlowEngine], bool], None], **settings: int) -> None:
     """One run, and its line of the table."""
-    engines = [Engine(SLOTS // settings.get("engines", 1)) for _ in range(settings.get("engines", 1))]
+    engines = [SlowEngine(SLOTS // settings.get("engines", 1)) for _ in range(settings.get("engines", 1))]
     gateway = Limited(
         engines[0].port, {"callers": {}}, slots=SLOTS // len(engines), waiting=settings.get("waiting", 1024)
     )
@@ -134,17 +114,17 @@ async def run(name: str, trouble: Callable[[Callers, list[Engine], bool], None],
             one.stop()
 
 
-def spike(callers: Callers, engines: list[Engine], begins: bool) -> None:
+def spike(callers: Callers, engines: list[SlowEngine], begins: bool) -> None:
     """Four times as many callers."""
     callers.rate = 4 * RATE if begins else RATE
 
 
-def freeze(callers: Callers, engines: list[Engine], begins: bool) -> None:
+def freeze(callers: Callers, engines: list[SlowEngine], begins: bool) -> None:
     """The engine stands still."""
     engines[0].signal(signal.SIGUSR1 if begins else signal.SIGUSR2)
 
 
-def kill(callers: Callers, engines: list[Engine], begins: bool) -> None:
+def kill(callers: Callers, engines: list[SlowEngine], begins: bool) -> None:
     """One of two, for good."""
     if begins:
         engines[0].signal(signal.SIGKILL)

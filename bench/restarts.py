@@ -7,25 +7,15 @@ streams that ended as if they were whole without their finish.
 
 import argparse
 import asyncio
-import sys
 from collections import Counter
 
 import openai
 
-from bench.contender import Contender
 from bench.limited import MODEL, Limited
+from bench.proxies import Upstream
 
 CALLERS, KILLS, PACE_S = 8, 20, 1.5
 STREAM, SHORT = "chunks=30 pace=20ms", "a short one"
-
-
-class Fake(Contender):
-    """`bench.upstream`."""
-
-    name, ready_path = "upstream", "/v1/models"
-
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "bench.upstream", str(self.port)]
 
 
 class Gateway(Limited):
@@ -83,7 +73,7 @@ class Gateway(Limited):
 async def main() -> None:
     """Start everything, run, end everything."""
     argparse.ArgumentParser(prog="python -m bench.restarts", description=__doc__).parse_args()
-    upstream = Fake(0)
+    upstream = Upstream(0)
     gateways = [Gateway(upstream.port), Gateway(upstream.port)]
     try:
         for one in (upstream, *gateways):

@@ -7,10 +7,8 @@ Upstreams and gateway share one core.
 
 import argparse
 import asyncio
-import json
 import os
 import random
-import sys
 import urllib.request
 from collections.abc import Mapping
 from time import perf_counter
@@ -19,7 +17,8 @@ from typing import Any, Final
 import uvloop
 
 from bench.callers import KEY, Line
-from bench.contender import Contender, free_port
+from bench.contender import Contender, free_port, serving
+from bench.limited import SlowEngine
 from bench.measure import machine
 
 OWN_SLOTS, PAID_SLOTS = 4, 512
@@ -33,19 +32,6 @@ WAYS: Final[Mapping[str, Mapping[str, Any]]] = {
     "spill_after 500ms": {"spill_after": "500ms"},
     "spill_after 500ms, a budget": {"spill_after": "500ms", "usd_per_day": 1.0},
 }
-
-
-class Engine(Contender):
-    """bench/slow_engine.py."""
-
-    ready_path = "/v1/models"
-
-    def __init__(self, slots: int) -> None:
-        super().__init__(0)
-        self._slots = slots
-
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "bench.slow_engine", str(self.port), str(self._slots)]
 
 
 class Gateway(Contender):
@@ -72,9 +58,7 @@ class Gateway(Contender):
         }
 
     def command(self) -> list[str]:
-        file = self.folder / "sluice.yaml"
-        file.write_text(json.dumps(self._config))  # JSON is YAML
-        return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+        return serving(self.folder, self._config)
 
     def served(self) -> dict[str, float]:
         """Calls that each upstream has served, and the dollars that they cost."""
@@ -123,7 +107,7 @@ def main() -> None:
     print(machine())
     print("| way | calls | p50 s | p99 s | longest s | paid share | own engine's calls a second | dollars |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    own, paid = Engine(OWN_SLOTS), Engine(PAID_SLOTS)
+    own, paid = SlowEngine(OWN_SLOTS), SlowEngine(PAID_SLOTS)
     try:
         for engine in (own, paid):
             engine.start(core)

@@ -69,26 +69,15 @@ def _head() -> list[Placed]:
     ]
 
 
+def _an_hour(title: str, name: str, labels: str, by: str) -> Placed:
+    """Dollars at the present pace, by one label."""
+    query = Query(f"{_HOUR} * {rate(name, labels, by)}", f"{{{{{by}}}}}")
+    return lines(title, [query], unit="currencyUSD", stacked=True)
+
+
 def _spend() -> list[Placed]:
     return [
-        lines(
-            "Spent an hour, by key",
-            [Query(f"{_HOUR} * {rate(_COST, _WHOSE, 'key')}", "{{key}}")],
-            unit="currencyUSD",
-            stacked=True,
-        ),
-        lines(
-            "Spent an hour, by model",
-            [Query(f"{_HOUR} * {rate(_COST, _WHOSE, 'model')}", "{{model}}")],
-            unit="currencyUSD",
-            stacked=True,
-        ),
-        lines(
-            "Spent an hour, by upstream",
-            [Query(f"{_HOUR} * {rate(_COST, _WHOSE, 'upstream')}", "{{upstream}}")],
-            unit="currencyUSD",
-            stacked=True,
-        ),
+        *[_an_hour(f"Spent an hour, by {by}", _COST, _WHOSE, by) for by in ("key", "model", "upstream")],
         table(
             "By key and model",
             ["key", "model"],
@@ -142,12 +131,7 @@ def _budgets() -> list[Placed]:
 
 def _saved() -> list[Placed]:
     return [
-        lines(
-            "Cache: saved an hour",
-            [Query(f"{_HOUR} * {rate(_SAVED, MODEL, 'model')}", "{{model}}")],
-            unit="currencyUSD",
-            stacked=True,
-        ),
+        _an_hour("Cache: saved an hour", _SAVED, MODEL, "model"),
         lines(
             "Cache: tokens that no upstream had to make",
             [Query(rate("sluice_cache_saved_tokens_total", MODEL, "type"), "{{type}}")],

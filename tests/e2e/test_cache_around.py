@@ -12,7 +12,7 @@ from doubles import replies
 from doubles.call import Call
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.limited import FrozenClock, limited, used
-from doubles.rawclient import call
+from doubles.rawclient import Answer, call
 from doubles.redis_server import RedisServer
 from doubles.routed import routed
 from doubles.script import Script, Until, compact, full
@@ -25,6 +25,17 @@ from gateway.config.load import load
 C = {**C0, "temperature": 0}
 S = {**S0, "temperature": 0}
 ON = {"cache": {"enabled": True}}
+
+
+async def held(
+    upstream: FaultUpstream, gateway: InProcessGateway
+) -> tuple[asyncio.Future[Answer], asyncio.Event]:
+    """A call that is upstream, and what lets its answer come."""
+    gate = asyncio.Event()
+    upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
+    asking = asyncio.ensure_future(ask(gateway.port, C))
+    await gateway.counted("sluice_cache_requests_total", 1, result="miss")
+    return asking, gate
 
 
 async def test_what_a_fallback_has_answered_is_not_kept(
@@ -109,10 +120,7 @@ async def test_an_answer_that_comes_after_its_store_has_gone_is_not_counted(
 ) -> None:
     config = settings(upstream.url, **ON)
     gateway = await start_gateway(config)
-    gate = asyncio.Event()
-    upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
-    asking = asyncio.ensure_future(ask(gateway.port, C))
-    await gateway.counted("sluice_cache_requests_total", 1, result="miss")
+    asking, gate = await held(upstream, gateway)
     del config["cache"]
     await reload(gateway, config, tmp_path)
     gate.set()
@@ -127,10 +135,7 @@ async def test_who_comes_after_a_reload_does_not_share_connections_that_will_be_
 ) -> None:
     config = settings(upstream.url, **ON)
     gateway = await start_gateway(config)
-    gate = asyncio.Event()
-    upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
-    before = asyncio.ensure_future(ask(gateway.port, C))
-    await gateway.counted("sluice_cache_requests_total", 1, result="miss")
+    before, gate = await held(upstream, gateway)
     config["upstreams"]["local"]["headers"] = {"x-team": "b"}
     await reload(gateway, config, tmp_path)
     after = asyncio.ensure_future(ask(gateway.port, C))

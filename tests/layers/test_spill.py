@@ -109,6 +109,20 @@ class World:
             self.waits.append(call.queue_s)
             call.lease.settle(call, self.loop.time())
 
+    async def paid_fails(self) -> Breaker:
+        """Its breaker opens, and ten seconds go by."""
+        breaker = self.health["paid"].breaker
+        for _ in range(5):
+            breaker.record("failure", self.loop.time(), breaker.admits(self.loop.time()))
+        await asyncio.sleep(10.0)
+        return breaker
+
+    async def four_and_six_more(self) -> None:
+        """Four fill the own engine before six more come."""
+        first = [asyncio.create_task(self.serve(self.call())) for _ in range(4)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(self.serve(self.call()) for _ in range(6)), *first)
+
     async def arrivals(self, rate: float, seconds: float, account: Account | None = None) -> list[Any]:
         """Calls at random moments, so many a second, all to their end."""
         tasks = []
@@ -223,15 +237,10 @@ def test_a_slow_start_sends_nobody_back_to_the_end_of_the_line() -> None:
         world = World(1.0)
         world.spread = 0.0
         world.takes["own"] = 10.0
-        breaker = world.health["paid"].breaker
-        for _ in range(5):
-            breaker.record("failure", world.loop.time(), breaker.admits(world.loop.time()))
-        await asyncio.sleep(10.0)
+        breaker = await world.paid_fails()
         now = world.loop.time()
         breaker.record("success", now, breaker.admits(now))  # of ten calls nine are refused for now
-        first = [asyncio.create_task(world.serve(world.call())) for _ in range(4)]
-        await asyncio.sleep(0)
-        await asyncio.gather(*(world.serve(world.call()) for _ in range(6)), *first)
+        await world.four_and_six_more()
         assert world.served == {"own": 4, "paid": 6}
         assert max(world.waits) == pytest.approx(1.0)
 
@@ -246,15 +255,12 @@ def test_who_was_sent_past_the_line_and_came_back_to_it_is_bound_to_no_longer_wa
         world.spread = 0.0
         world.takes["own"] = 10.0
         await asyncio.gather(*(world.serve(world.call()) for _ in range(4)))
-        world.health["paid"].breaker.record("success", world.loop.time(), 1)
-        for _ in range(5):
-            world.health["paid"].breaker.record("failure", world.loop.time(), 1)
-        await asyncio.sleep(10.0)
+        breaker = world.health["paid"].breaker
+        breaker.record("success", world.loop.time(), breaker.admits(world.loop.time()))
+        await world.paid_fails()
         now = world.loop.time()
-        world.health["paid"].breaker.record("success", now, world.health["paid"].breaker.admits(now))
-        first = [asyncio.create_task(world.serve(world.call())) for _ in range(4)]
-        await asyncio.sleep(0)
-        await asyncio.gather(*(world.serve(world.call()) for _ in range(6)), *first)
+        breaker.record("success", now, breaker.admits(now))
+        await world.four_and_six_more()
         assert world.served == {"own": 8, "paid": 6}
         assert max(world.waits) == pytest.approx(1.0)
 
@@ -266,10 +272,7 @@ def test_while_a_probe_is_out_everybody_keeps_his_place() -> None:
         world = World(1.0)
         world.spread = 0.0
         world.takes["own"] = 10.0
-        breaker = world.health["paid"].breaker
-        for _ in range(5):
-            breaker.record("failure", world.loop.time(), breaker.admits(world.loop.time()))
-        await asyncio.sleep(10.0)
+        breaker = await world.paid_fails()
         probe = breaker.admits(world.loop.time())
         first = [asyncio.create_task(world.serve(world.call())) for _ in range(4)]
         await asyncio.sleep(0)
