@@ -152,21 +152,30 @@ class Ledger:
                 await self._write()
 
     async def _write(self) -> None:
-        """Hand over what an earlier trouble has left, unchanged, and then the sums."""
-        while self._leaving or self._sums:
-            if self._leaving is None:
-                self._written += 1
-                self._leaving = self._batch(f"{self._name}-{self._written}")
-                self._sums, self.compared = {}, Sums()
-            try:
-                await self._store.add(self._leaving)
-            except UsageTrouble as error:
-                self._log_trouble(error)
-                return
-            self._leaving = None
-            if self._troubled:
-                self._troubled = False
-                logger.info("usage is written again")
+        """Hand over what an earlier trouble has left, unchanged, and then the sums there are.
+
+        What calls add meanwhile waits for the next time: under load there is always some, and a writer that
+        went on until there is none would never rest.
+        """
+        if (self._leaving is None or await self._handed_over()) and self._sums:
+            self._written += 1
+            self._leaving = self._batch(f"{self._name}-{self._written}")
+            self._sums, self.compared = {}, Sums()
+            await self._handed_over()
+
+    async def _handed_over(self) -> bool:
+        """Whether the store has taken what is leaving."""
+        assert self._leaving is not None
+        try:
+            await self._store.add(self._leaving)
+        except UsageTrouble as error:
+            self._log_trouble(error)
+            return False
+        self._leaving = None
+        if self._troubled:
+            self._troubled = False
+            logger.info("usage is written again")
+        return True
 
     def _batch(self, name: str) -> Batch:
         compared = self.compared

@@ -123,6 +123,23 @@ async def test_it_writes_by_itself_and_only_when_there_is_something(store: Memor
     assert store.tried == 2
 
 
+async def test_under_load_it_writes_once_and_then_rests(store: MemoryStore):
+    ledger = Ledger(store, interval=NEVER)
+    await ledger.start()
+    writes = store.add
+
+    async def with_traffic_meanwhile(batch: Batch) -> None:
+        if store.tried < 5:
+            spend(ledger)
+        await writes(batch)
+
+    store.add = with_traffic_meanwhile  # type: ignore[method-assign]
+    spend(ledger)
+    await ledger.stop()
+    assert store.tried == 1
+    assert store.kept() == [row(1, 1000)]
+
+
 async def test_a_write_that_fails_is_kept_and_tried_again_unchanged(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ):
