@@ -17,8 +17,9 @@ from gateway.clock import monotonic
 from gateway.config import model as cfg
 from gateway.config.show import effective
 from gateway.edge.admin import View, application
+from gateway.edge.connection import Connection
 from gateway.edge.serve import Serve
-from gateway.edge.server import Connection, Listener, assert_c_parser
+from gateway.edge.server import Listener, assert_c_parser
 from gateway.edge.streaming import DRAIN_NOTE
 from gateway.edge.transport import Transport
 from gateway.gauges import Budgets, Reloads, Seen, Upstreams

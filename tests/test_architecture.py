@@ -16,7 +16,7 @@ ROOTS = ["app", "accounts", "merging", "assembly", "routing", "pipeline", "retir
 ROOTS += ["run"]
 ROOTS += ["catalogue", "pricing", "prices"]
 ROOTS += ["tiers", "caching", "spans", "traces"]
-ROOTS += ["workers", "worker", "worker_process", "cli", "check", "__main__"]
+ROOTS += ["workers", "worker", "worker_process", "dead_counters", "cli", "check", "__main__"]
 ROOTS += ["top", "loadtest"]
 ROOTS += ["training"]
 ROOTS += ["report"]
@@ -36,6 +36,7 @@ FLOORS = {
 # A part of `sluice check` that needs a socket and the config.
 KNOWS_CONFIG_TOO = {"gateway.edge.connect"}
 MAY_CATCH_ALL = {
+    "gateway.edge.connection": "the handler itself has a bug; its client must see an end",
     "gateway.edge.serve": "a request ends here",
     "gateway.reload": "a reload ends here; the gateway serves on",
     "gateway.layers.batch": "a batch ends here; the next one must not suffer",

@@ -10,10 +10,10 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
-from aiohttp import HttpVersion11, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import HttpVersion11
 
 from gateway import clock
+from gateway.edge.request import Request
 from gateway.errors import Refusal
 from gateway.wire.openai import render_error
 
@@ -22,16 +22,16 @@ JSON = "Content-Type: application/json\r\n"
 _LARGE = 64 * 1024  # bytes from which head and body are written apart rather than joined
 
 
-class Answer(web.StreamResponse):
-    """A whole answer. aiohttp calls `prepare` and `write_eof`; nothing of its own rendering is used."""
+class Answer:
+    """A whole answer: `write` it once. `keep_alive` as far as this answer decides."""
+
+    __slots__ = ("_body", "_headers", "_status", "keep_alive")
 
     def __init__(self, status: int, headers: str, body: bytes, *, close: bool = False) -> None:
-        # aiohttp's own initialiser builds headers and state that nobody would read.
-        self._answer_status = status
-        self._headers_text = headers
-        self._content = body
-        self._close = close
-        self._written = False
+        self._status = status
+        self._headers = headers
+        self._body = body
+        self.keep_alive = not close
 
     @classmethod
     def refusal(cls, refusal: Refusal, headers: str, *, close: bool = False) -> "Answer":
@@ -40,30 +40,23 @@ class Answer(web.StreamResponse):
         body = render_error(refusal.message, kind.type, refusal.param, kind.code or None)
         return cls(kind.status, JSON + _advice(refusal) + lines(refusal.headers) + headers, body, close=close)
 
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Write head and body; a second call does nothing."""
+    def write(self, request: Request) -> None:
+        """Write head and body, if the client is still there."""
         transport = request.transport
-        if self._written or transport is None:
-            return None
-        self._written = True
-        if self._close or not request.keep_alive:
-            self.force_close()
-        else:
-            self._keep_alive = True
-        body, status, headers = self._content, self._answer_status, self._headers_text
+        if transport is None:
+            return
+        if not request.keep_alive:
+            self.keep_alive = False
+        body, status, headers = self._body, self._status, self._headers
         if status != 204:
             headers = f"Content-Length: {len(body)}\r\n{headers}"
-        head = render_head(request, status, headers, keep_alive=bool(self._keep_alive))
+        head = render_head(request, status, headers, keep_alive=self.keep_alive)
         if request.method == "HEAD":
             body = b""
         if len(body) < _LARGE:
             transport.write(head + body)
         else:
             transport.writelines((head, body))
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Everything has been written by `prepare`."""
 
 
 def lines(headers: Iterable[tuple[str, str]]) -> str:
@@ -80,7 +73,7 @@ def _advice(refusal: Refusal) -> str:
     return "x-should-retry: false\r\n" if refusal.kind.final and not told else ""
 
 
-def render_head(request: web.BaseRequest, status: int, headers: str, *, keep_alive: bool) -> bytes:
+def render_head(request: Request, status: int, headers: str, *, keep_alive: bool) -> bytes:
     """Status line, date and these headers, up to and with the empty line."""
     version = request.version
     connection = ""

@@ -8,6 +8,7 @@ import asyncio
 from aiohttp import HttpVersion11, StreamReader, web
 
 from gateway.call import Lease
+from gateway.edge.request import Request
 from gateway.errors import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
@@ -34,14 +35,14 @@ class BodyReader:
         self._timeout = timeout
         self._bodies = bodies
 
-    async def read(self, request: web.BaseRequest, lease: Lease) -> bytes | Refusal:
+    async def read(self, request: Request, lease: Lease) -> bytes | Refusal:
         """The whole body, or why not. Whatever is refused on its headers alone is not read at all."""
         refusal = self._refuse_by_headers(request)
         if refusal is not None:
             return refusal
         content = request.content
         if content.is_eof():  # small bodies come with their head
-            body = content.read_nowait(-1) if request.body_exists else b""
+            body = content.read_nowait(-1) if request.has_body else b""
             length = len(body)
             if length > self._max_body:
                 return self._too_large()
@@ -50,7 +51,7 @@ class BodyReader:
                     return _FULL
                 self._hold(lease).grow(length)
             return body
-        if self._bodies.full(request.content_length or 0):
+        if self._bodies.full(int(request.headers.get("content-length", 0))):
             return _FULL
         expected = request.version >= HttpVersion11 and "expect" in request.headers
         if expected and request.transport is not None:  # none but 100-continue comes so far
@@ -83,7 +84,7 @@ class BodyReader:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _refuse_by_headers(self, request: web.BaseRequest) -> Refusal | None:
+    def _refuse_by_headers(self, request: Request) -> Refusal | None:
         headers = request.headers
         codings = headers.getall("content-encoding", None)
         if codings is not None and any(coding.lower() not in ("", "identity") for coding in codings):
@@ -96,8 +97,8 @@ class BodyReader:
         kind = headers.get("content-type", "")
         if kind != "application/json" and not _is_json(kind):
             return Refusal(UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`.")
-        length = request.content_length
-        if length is not None and length > self._max_body:
+        length = headers.get("content-length")  # digits, the parser has seen to that
+        if length is not None and int(length) > self._max_body:
             return self._too_large()
         return None
 

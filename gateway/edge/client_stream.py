@@ -3,25 +3,25 @@
 import asyncio
 from typing import cast
 
-from aiohttp import HttpVersion11, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import HttpVersion11
 
 from gateway.edge.answer import lines, render_head
-from gateway.edge.server import Connection
+from gateway.edge.connection import Connection
+from gateway.edge.request import Request
 
 
-class ClientStream(web.StreamResponse):
+class ClientStream:
     """A stream of events to a client: a head, pieces, then a good end or none.
 
     Must be told apart at its end: `end()` closes the chunked body, so that the client knows it is whole;
     without it the connection ends with FIN and the client knows it is not.
     """
 
-    def __init__(self, request: web.BaseRequest, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, request: Request) -> None:
+        self.connection = cast(Connection, request.line)
         self._request = request
         self._chunked_body = request.version >= HttpVersion11
-        self._keep_alive = False  # until the body has ended well
+        self.keep_alive = False  # until the body has ended well
         self._transport = cast(asyncio.Transport, request.transport)
         self.started = False
         self.written_at = 0.0
@@ -48,7 +48,7 @@ class ClientStream(web.StreamResponse):
         """A good end."""
         if self._chunked_body:
             self._transport.write(b"0\r\n\r\n")
-            self._keep_alive = self._request.keep_alive
+            self.keep_alive = self._request.keep_alive
 
     def backlog(self) -> int:
         """Bytes that the client was sent and has not taken yet."""
@@ -57,13 +57,6 @@ class ClientStream(web.StreamResponse):
     def abandon(self) -> None:
         """Drop the client at once: it has not read for too long."""
         self._transport.abort()
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Nothing is left to do when aiohttp asks."""
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing either; without `end()` the connection is closed behind what was written."""
 
 
 _EVENT_STREAM = lines(

@@ -5,15 +5,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from gateway.call import EMBEDDINGS, Call, Credentials
 from gateway.clock import Clock
 from gateway.edge import routes
 from gateway.edge.answer import JSON, Answer, lines
+from gateway.edge.client_stream import ClientStream
+from gateway.edge.connection import Connection, Written
 from gateway.edge.generation import Generation
-from gateway.edge.server import Connection
+from gateway.edge.request import Request
 from gateway.edge.streaming import DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.errors import (
     BODY_TIMEOUT,
@@ -43,7 +44,7 @@ STUCK_READER_S = 60.0
 
 
 class Serve:
-    """aiohttp's request handler. Everything it needs is handed in; what it keeps is the set of open calls."""
+    """The handler of requests. Everything it needs is handed in; what it keeps is the set of open calls."""
 
     def __init__(self, first: Generation, new_request_id: Callable[[], str], clock: Clock) -> None:
         self._new_request_id = new_request_id
@@ -54,47 +55,50 @@ class Serve:
         self.draining = False  # connections are closed after their answer
         self.closed = False  # no new call is taken any more
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; aiohttp writes nothing itself."""
-        generation = self.generation
-        if (
-            request.method == "OPTIONS"
-            and (preflight := generation.cors.preflight(request.headers)) is not None
-        ):
-            return preflight
-        method, target = request.method, request.raw_path
-        found = request_head.refuse(method, target, request.headers) or routes.match(method, target)
+    async def __call__(self, request: Request) -> Written:
+        """Answer one request, and write the answer."""
+        generation, line = self.generation, cast(Connection, request.line)
+        found = request_head.refuse(request.method, request.target, request.headers) or routes.match(
+            request.method, request.target
+        )
         call = self._new_call(request, found)
-        if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
-            return Answer(
-                200, JSON + self._headers(generation, request, call), b'{"status":"ok"}', close=self.draining
-            )
+        if (told := self._uncounted(generation, request, call, found)) is not None:
+            told.write(request)
+            return told
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
-        connection = cast(Connection, request.protocol)
-        connection.serving, connection.body_read, connection.behind = True, False, 0
+        line.serving, line.body_read, line.behind = True, False, 0
         self.open_calls[task] = generation
         try:
-            answer = await self._guarded(generation, request, call, found, task)
-            await answer.prepare(request)
-            if connection.full:
-                await self._flushed(connection)
+            answer: Written = await self._served(generation, request, call, found)
+            if isinstance(answer, Answer):
+                answer.write(request)
+            if line.full:
+                await self._flushed(line)
             return answer
         except asyncio.CancelledError:
             call.outcome, call.status = "client_gone", call.status or 499
             raise
         finally:
             del self.open_calls[task]
-            connection.serving = False
+            line.serving = False
             self._settle(call)
 
-    async def _guarded(
-        self,
-        generation: Generation,
-        request: web.BaseRequest,
-        call: Call,
-        found: routes.Match | Refusal,
-        task: "asyncio.Task[Any]",
-    ) -> web.StreamResponse:
+    def _uncounted(
+        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
+    ) -> Answer | None:
+        """The answer to what is no call of anybody: a browser's preflight, a look whether we are there."""
+        if request.method == "OPTIONS":
+            preflight = generation.cors.preflight(request.headers)
+            if preflight is not None:
+                return preflight
+        if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
+            headers = JSON + self._headers(generation, request, call)
+            return Answer(200, headers, b'{"status":"ok"}', close=self.draining)
+        return None
+
+    async def _served(
+        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
+    ) -> Answer | ClientStream:
         """Whatever goes wrong inside becomes an answer here."""
         try:
             answer = await self._answer(generation, request, call, found)
@@ -103,22 +107,22 @@ class Serve:
         except asyncio.CancelledError as cancelled:
             if cancelled.args != (DRAIN_NOTE,):
                 raise
-            task.uncancel()
+            request.task.uncancel()
             answer = DRAINED
         except Exception:  # noqa: BLE001 - a request ends here, whatever the bug
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
             answer = BUG
-        if isinstance(answer, Refusal):
-            call.status, call.outcome = answer.kind.status, answer.kind.outcome
-            # What is left of such a body is not worth waiting for.
-            unread = "expect" in request.headers and not request.content.is_eof()
-            close = self.draining or unread or any(answer.kind is kind for kind in CLOSING)
-            answer = Answer.refusal(answer, self._headers(generation, request, call), close=close)
-        return answer
+        if not isinstance(answer, Refusal):
+            return answer
+        call.status, call.outcome = answer.kind.status, answer.kind.outcome
+        # What is left of such a body is not worth waiting for.
+        unread = "expect" in request.headers and not request.content.is_eof()
+        close = self.draining or unread or any(answer.kind is kind for kind in CLOSING)
+        return Answer.refusal(answer, self._headers(generation, request, call), close=close)
 
     async def _answer(
-        self, generation: Generation, request: web.BaseRequest, call: Call, found: routes.Match | Refusal
-    ) -> web.StreamResponse | Refusal:
+        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
+    ) -> Answer | ClientStream | Refusal:
         door = generation.stack.door
         observe = door[0]
         if isinstance(found, Refusal):
@@ -130,14 +134,14 @@ class Serve:
         refusal = admit(door, call, call.accepted_at)
         if refusal is not None:
             if refusal.kind is INVALID_API_KEY:
-                return self._wrong_keys.refuse(request.remote or "", call.accepted_at) or refusal
+                return self._wrong_keys.refuse(request.remote, call.accepted_at) or refusal
             return refusal
         if found.endpoint == routes.MODELS:
             return self._list_models(generation, request, call, found.model)
         body = await generation.body.read(request, call.lease)
         if isinstance(body, Refusal):
             return body
-        cast(Connection, request.protocol).body_read = True
+        cast(Connection, request.line).body_read = True
         refusal = self._fill(generation, call, body)
         if refusal is not None:
             return refusal
@@ -156,7 +160,7 @@ class Serve:
     def _settle(self, call: Call) -> None:
         try:
             call.lease.settle(call, self._clock())
-        except Exception:  # noqa: BLE001 - the answer has been given; aiohttp would write another one behind it
+        except Exception:  # noqa: BLE001 - the answer has been given, and no other may be written behind it
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
 
     def _fill(self, generation: Generation, call: Call, body: bytes) -> Refusal | None:
@@ -181,7 +185,7 @@ class Serve:
         return None
 
     def _list_models(
-        self, generation: Generation, request: web.BaseRequest, call: Call, name: str | None
+        self, generation: Generation, request: Request, call: Call, name: str | None
     ) -> Answer | Refusal:
         if call.caller is None:
             raise AssertionError("the door sets the caller")
@@ -195,7 +199,7 @@ class Serve:
         call.status, call.outcome = 200, "ok"
         return Answer(200, JSON + self._headers(generation, request, call), body, close=self.draining)
 
-    def _new_call(self, request: web.BaseRequest, found: routes.Match | Refusal) -> Call:
+    def _new_call(self, request: Request, found: routes.Match | Refusal) -> Call:
         headers = request.headers
         call = Call(
             found.endpoint if isinstance(found, routes.Match) else OTHER,
@@ -208,7 +212,7 @@ class Serve:
         call.headers = headers
         return call
 
-    def _headers(self, generation: Generation, request: web.BaseRequest, call: Call) -> str:
+    def _headers(self, generation: Generation, request: Request, call: Call) -> str:
         """The gateway's own headers on any answer."""
         own = f"x-request-id: {call.request_id}\r\n{generation.cors.headers(request.headers)}"
         served = call.candidate

@@ -8,12 +8,10 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from aiohttp import web
-
 from gateway.call import Call, Handler
 from gateway.clock import Clock
 from gateway.edge.client_stream import ClientStream
-from gateway.edge.server import Connection
+from gateway.edge.request import Request
 from gateway.edge.sweep import Sweep
 from gateway.errors import DRAINING, Failure, Refusal
 from gateway.streams import Pumped, outcome_of
@@ -31,14 +29,14 @@ class StreamedCall:
 
     def __init__(
         self,
-        request: web.BaseRequest,
+        request: Request,
         call: Call,
         heartbeat_s: float | None,
         headers: Callable[[Call], str],
         clock: Clock,
     ) -> None:
         """`headers(call)` gives the gateway's own ones; `heartbeat_s` None is off."""
-        self.client = ClientStream(request, cast(Connection, request.protocol))
+        self.client = ClientStream(request)
         self._call = call
         self._heartbeat_s = heartbeat_s
         self._headers = headers
@@ -57,7 +55,7 @@ class StreamedCall:
             self._start(now)
         self.client.send(HEARTBEAT, now)
 
-    async def run(self, handle: Handler, sweep: Sweep) -> web.StreamResponse | Refusal:
+    async def run(self, handle: Handler, sweep: Sweep) -> ClientStream | Refusal:
         """Pipe the call through; a Refusal is for the caller to render, nothing has been written then."""
         sweep.add(self)
         try:
@@ -92,7 +90,7 @@ class StreamedCall:
         self._call.status = 200
         self.client.start(self._headers(self._call), now)
 
-    def _refused(self, refusal: Refusal) -> web.StreamResponse | Refusal:
+    def _refused(self, refusal: Refusal) -> ClientStream | Refusal:
         if not self.client.started:
             return refusal
         self._break_off(refusal, refusal.kind.outcome)

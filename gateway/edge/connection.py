@@ -1,0 +1,184 @@
+"""A client's connection: aiohttp's HTTP/1.1 protocol, with a loop of our own over its requests.
+
+aiohttp's loop makes a task, a writer, a request and an access line for each request, and writes answers by
+its own rendering. None of that is used here, and it is a third of what a small call costs; its parser, its
+flow control, its keep-alive and its way of ending connections are.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, cast
+
+from aiohttp import StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import ERROR, RequestHandler
+
+from gateway.edge.request import Request
+
+MAX_BEHIND = 64 * 1024
+"""Bytes of pipelined requests that may wait."""
+
+LINGER_S = 10.0
+"""Seconds that are spent on reading away a body which nobody wants, so that its client sees the answer."""
+
+
+class Written(Protocol):
+    """An answer that has been written; `keep_alive`: the connection may serve the next request."""
+
+    keep_alive: bool
+
+
+Handler = Callable[[Request], Awaitable[Written]]
+Complaint = Callable[[Request, int, BaseException | None], Written]
+"""Answers what cannot be served: a request, the status for it, and the bug behind a 500."""
+
+
+class Connection(RequestHandler):
+    """One client's connection: knows when the client can take more bytes, and how much it sends ahead."""
+
+    __slots__ = ("_complain", "_drained", "_serve", "_went_quiet", "behind", "body_read", "full", "serving")
+
+    def __init__(self, manager: web.Server, serve: Handler, complain: Complaint, **kwargs: Any) -> None:
+        super().__init__(manager, access_log=cast(Any, None), **kwargs)
+        self._serve = serve
+        self._complain = complain
+        self.full = False  # the client takes less than it is sent
+        self.serving = False  # a request is under way
+        self.body_read = False
+        self.behind = 0  # bytes that have come behind its body
+        self._drained: Callable[[], None] | None = None
+        self._went_quiet: asyncio.Future[None] | None = None
+
+    def on_drained(self, callback: Callable[[], None] | None) -> None:
+        """Call back each time the client has read enough for more to be written."""
+        self._drained = callback
+
+    async def flushed(self) -> None:
+        """Wait until the write buffer has room again. The caller bounds the time."""
+        if self.full:
+            self._went_quiet = self._loop.create_future()
+            try:
+                await self._went_quiet
+            finally:
+                self._went_quiet = None
+
+    # asyncio's callbacks.
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes from the client. A few pipelined requests may wait behind the one under way.
+
+        With more of them aiohttp would stop reading, and nobody would notice the client leave.
+        """
+        if self.serving and self.body_read:
+            self.behind += len(data)
+            if self.behind > MAX_BEHIND:
+                self.force_close()
+                return
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """asyncio: the write buffer has risen above its high-water mark."""
+        super().pause_writing()
+        self.full = True
+
+    def resume_writing(self) -> None:
+        """asyncio: it has fallen below its low-water mark."""
+        super().resume_writing()
+        self.full = False
+        if self._drained is not None:
+            self._drained()
+        if self._went_quiet is not None and not self._went_quiet.done():
+            self._went_quiet.set_result(None)
+
+    # aiohttp's.
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """aiohttp's body stream, each time some of it is read. Nearly always nothing had been paused."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
+
+    async def start(self) -> None:
+        """aiohttp starts this as the connection's task. Requests are answered one after the other."""
+        try:
+            while not self._force_close:
+                if not self._messages:
+                    await self._next_request()
+                message, content = self._messages.popleft()
+                self._make_room()
+                answer = await self._answer(message, content)
+                if self._upgraded:
+                    self._decline_upgrade()
+                if not content.is_eof():
+                    await self._read_away(content)
+                self._keepalive = answer.keep_alive
+                if not answer.keep_alive or self._close or self._force_close:
+                    break
+                self._wait_for_next()
+        except BaseException:  # the client has left, the gateway stops, or there is a bug
+            self.force_close()
+            raise
+        if not self._force_close:
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
+
+    async def _next_request(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _make_room(self) -> None:
+        """One request less waits: the parser may go on with what a client has sent ahead."""
+        if self._parser is not None:
+            cast(Any, self._parser).message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+
+    async def _answer(self, message: Any, content: StreamReader) -> Written:
+        task = self._task_handler or cast("asyncio.Task[None]", asyncio.current_task())
+        if not isinstance(message, RawRequestMessage):  # aiohttp's note of what its parser has refused
+            return self._complain(Request(ERROR, content, self, task), message.status, message.exc)
+        request = Request(message, content, self, task)
+        self._request_in_progress = True  # a shutdown waits for it
+        self._current_request = cast(Any, request)
+        try:
+            return await self._serve(request)
+        except Exception as bug:  # noqa: BLE001 - whatever it is, the client must see an end
+            return self._complain(request, 500, bug)
+        finally:
+            self._current_request = None
+            self._request_in_progress = False
+            if self._handler_waiter is not None:
+                self._handler_waiter.set_result(None)
+
+    def _decline_upgrade(self) -> None:
+        """The protocol stays: what came behind the request is HTTP all the same."""
+        if self._messages or self._parser is None:
+            return
+        self._parser.set_upgraded(False)
+        self._upgraded = False
+        behind, self._message_tail = self._message_tail, b""
+        if behind:
+            self.data_received(behind)
+        if self._buffer_paused:
+            self._resume_reading_if_drained()
+
+    async def _read_away(self, content: StreamReader) -> None:
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while not self._force_close and not content.is_eof():
+                    await content.readany()
+        except (TimeoutError, web.RequestPayloadError):
+            pass
+        if not content.is_eof():
+            self.close()
+
+    def _wait_for_next(self) -> None:
+        """The connection's timer is set once, and looks at this time when it is due."""
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(
+                self._next_keepalive_close_time, self._process_keepalive
+            )
