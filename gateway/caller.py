@@ -3,12 +3,14 @@
 from collections.abc import Collection
 from typing import Final, Literal, NamedTuple, Protocol
 
+from msgspec import Struct
+
 Priority = Literal["interactive", "batch"]
 INTERACTIVE: Final = "interactive"
 BATCH: Final = "batch"
 
 
-class Standing(NamedTuple):
+class Standing(Struct, frozen=True, gc=False):
     """What a key has left now, and the seconds until it has its whole limit again."""
 
     requests_left: int

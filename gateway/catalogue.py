@@ -112,7 +112,7 @@ def _of_tier(found: "ModelPrice", start: int) -> Price:
     given, made, read, write, long = (_nanos(getattr(found, name), start) for name in _KEYS)
     if given is None:
         raise AssertionError("looked at before")
-    return Price(given, made or 0, given if read is None else read, write, long)
+    return Price(given, made, given if read is None else read, write, long)
 
 
 def _nanos(value: object, start: int) -> int | None:

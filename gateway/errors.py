@@ -35,6 +35,7 @@ INVALID_API_KEY = Kind(401, _INVALID, "invalid_api_key", "client_error", final=T
 MODEL_NOT_ALLOWED = Kind(403, "permission_error", "model_not_allowed", "client_error", final=True)
 MODEL_NOT_FOUND = Kind(404, _INVALID, "model_not_found", "client_error", final=True)
 UNKNOWN_URL = Kind(404, _INVALID, "unknown_url", "client_error", final=True)
+UPSTREAM_PATH_UNKNOWN = Kind(404, "upstream_error", "upstream_error", "upstream_error", final=True)
 METHOD_NOT_ALLOWED = Kind(405, _INVALID, "method_not_allowed", "client_error", final=True)
 BODY_TIMEOUT = Kind(408, _INVALID, "body_timeout", "client_error")
 BODY_TOO_LARGE = Kind(413, _INVALID, "body_too_large", "client_error", final=True)

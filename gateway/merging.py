@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from gateway.call import CHAT, COMPLETIONS, EMBEDDINGS, Call
 from gateway.clock import Clock
 from gateway.config import model as cfg
 from gateway.edge.offers import Offers
-from gateway.layers.batch import Batching, Counts, Terms
+from gateway.edge.upstream import Upstream
+from gateway.layers.batch import Batching, Counts, Kinds, Terms
 from gateway.metrics import Metrics, observer
 from gateway.policy.batch import Bounds
 from gateway.policy.poison import Poison
@@ -16,7 +18,23 @@ _LISTS_OF_PROMPTS = ("vllm", "sglang")
 _UNBOUNDED = 10**12
 
 
-def batching(config: cfg.Config, offers: Offers, metrics: Metrics, clock: Clock, poison: Poison) -> Batching:
+class Last(NamedTuple):
+    """What the config before had."""
+
+    config: cfg.Config
+    offers: Offers
+    batching: Batching
+
+
+def offers(config: cfg.Config, upstreams: Mapping[str, Upstream], last: Last | None, clock: Clock) -> Offers:
+    """Those engines that may offer something, with what is known of them."""
+    asked = {name: one for name, one in upstreams.items() if config.upstreams[name].kind == "vllm"}
+    return Offers(asked, clock, None if last is None else last.offers)
+
+
+def batching(
+    config: cfg.Config, offers: Offers, last: Last | None, metrics: Metrics, clock: Clock, poison: Poison
+) -> Batching:
     """The layer for this config."""
     terms: dict[tuple[str, str], Terms] = {}
     for model in config.models.values():
@@ -25,7 +43,21 @@ def batching(config: cfg.Config, offers: Offers, metrics: Metrics, clock: Clock,
     def terms_of(call: Call) -> Terms | None:
         return terms.get((call.model, call.endpoint))
 
-    return Batching(terms_of, _counts(metrics), clock, poison.suspected)
+    learned = {} if last is None else _still_true(config, terms, last)
+    return Batching(terms_of, _counts(metrics), clock, poison.suspected, learned)
+
+
+def _still_true(config: cfg.Config, terms: Mapping[tuple[str, str], Terms], last: Last) -> Kinds:
+    """What calls have taught of upstreams that are where they were, under the same bounds."""
+    servers, before = config.upstreams, last.config.upstreams
+    return {
+        place: kind
+        for place, kind in last.batching.kinds.items()
+        if (one := terms.get(place[:2])) is not None
+        and one.bounds == kind.bounds
+        and kind.upstream in servers
+        and servers[kind.upstream].base_url == before[kind.upstream].base_url
+    }
 
 
 def _terms(config: cfg.Config, model: cfg.Model, offers: Offers) -> Iterable[tuple[str, Terms]]:

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.values import MutexValue
 
 from gateway import __version__, gen_ai
 
@@ -225,10 +226,8 @@ class Metrics(_OfCalls, _OfDecisions, _OfWaiting, _OfKept, _OfItself):
 
 
 def adder(child: Counter) -> Callable[[float], None]:
-    """What `child.inc` does, in a third of its calls; like `observer` by a name of the library's own."""
-    inside = cast("Any", child)
-    add: Callable[[float], None] = inside._value.inc
-    return add
+    """What `child.inc` does, at a tenth of its cost."""
+    return _adding(cast("Any", child)._value)
 
 
 def adders(family: Counter) -> Callable[..., Callable[[float], None]]:
@@ -243,22 +242,51 @@ def counter(family: Counter) -> Callable[..., None]:
 
 
 def observer(histogram: Histogram) -> Callable[[float], None]:
-    """What `histogram.observe` does, in half its time: the bucket is looked up and not walked to.
+    """What `histogram.observe` does, at a tenth of its cost: the bucket is looked up and not walked to.
 
-    prometheus-client keeps a bucket for what lies between two bounds, and the sum, behind names of its own; a
-    test compares what is exposed with what the library itself would have exposed.
+    prometheus-client keeps a bucket for what lies between two bounds, and the sum.
     """
     inside = cast("Any", histogram)
-    add, bounds = inside._sum.inc, inside._upper_bounds
-    counts = [bucket.inc for bucket in inside._buckets]
+    bounds, total, buckets = inside._upper_bounds, inside._sum, inside._buckets
+    if isinstance(total, MutexValue):
 
-    def observe(value: float) -> None:
+        def observe(value: float) -> None:
+            total._value += value
+            buckets[bisect_left(bounds, value)]._value += 1
+
+        return observe
+    add, counts = _adding(total), [_adding(bucket) for bucket in buckets]
+
+    def observe_mapped(value: float) -> None:
         add(value)
         counts[bisect_left(bounds, value)](1)
 
-    return observe
+    return observe_mapped
 
 
 def observers(family: Histogram) -> Callable[..., Callable[[float], None]]:
     """Gives the observer for these labels; each is looked up once."""
     return lru_cache(maxsize=None)(lambda *labels: observer(family.labels(*labels)))
+
+
+def _adding(value: Any) -> Callable[[float], None]:
+    """Adds to one of the library's values, past its lock.
+
+    All that count are on one event loop, and so is whoever asks for the figures; with several workers a value
+    is a place in a file that is mapped into memory, and is written whole. The names are the library's own:
+    tests compare what is exposed with what it would have exposed itself. Whatever is added to in this way
+    must never be added to in another.
+    """
+    if isinstance(value, MutexValue):
+
+        def add(amount: float) -> None:
+            value._value += amount
+
+        return add
+    file = value._file
+    cells, at = memoryview(file._m).cast("d"), file._positions[value._key] // 8
+
+    def add_mapped(amount: float) -> None:
+        cells[at] += amount
+
+    return add_mapped

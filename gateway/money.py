@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 
 class Price(NamedTuple):
     """Nano-dollars per million tokens. A call of more than `tiers[n].above` input tokens has that price."""
 
     input: int
-    output: int
+    output: int | None  # None: not known, as of models that are listed with what they read only
     cached_input: int
     cache_write: int | None = None  # None: as input
     cache_write_long: int | None = None  # None: as cache_write
@@ -36,7 +38,7 @@ class Tokens(NamedTuple):
     cache_write_long: int = 0
 
 
-class Estimate(NamedTuple):
+class Estimate(Struct, frozen=True, gc=False):
     """Tokens that a call is expected to use, of all `choices` of its answer together.
 
     `capped` tells that the client set the output's bound itself; `weight` is what the input was judged by.

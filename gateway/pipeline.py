@@ -33,7 +33,7 @@ from gateway.layers.batch import Batching
 from gateway.layers.estimates import Estimates
 from gateway.layers.queue import Queue
 from gateway.layers.spend import Spend
-from gateway.metrics import Metrics, counter, observer
+from gateway.metrics import Metrics, adders, counter, observer
 from gateway.policy.bodies import Bodies
 from gateway.policy.breaker import Breaker
 from gateway.policy.limit import Limit
@@ -153,9 +153,9 @@ class Pipelines:
         estimate = self._estimates.make
         forward = Forward(upstreams, max_body, sweep, reachability, queue.learn, self._clock, estimate)
         self.accounts.take(config, spent)
-        asked = {name: one for name, one in upstreams.items() if config.upstreams[name].kind == "vllm"}
-        offers = Offers(asked, self._clock)
-        batching = merging.batching(config, offers, self._metrics, self._clock, self._poison)
+        last = merging.Last(before.config, before.offers, before.batching) if before is not None else None
+        offers = merging.offers(config, upstreams, last, self._clock)
+        batching = merging.batching(config, offers, last, self._metrics, self._clock, self._poison)
         engines = engine_loads(config, before.engines if before is not None else None, self._clock)
         routing = self.router.gate(config, self._lines, engines, attempt)
         if routing is not None:
@@ -178,7 +178,7 @@ class Pipelines:
         retry = config.retry
         health = {name: self._health(one, retry.budget) for name, one in config.upstreams.items()}
         metrics = self._metrics
-        counts = Counts(*(counter(one) for one in (metrics.attempts, metrics.retries, metrics.fallbacks)))
+        counts = Counts(adders(metrics.attempts), counter(metrics.retries), counter(metrics.fallbacks))
         rules = Rules(retry.attempts, retry.base, retry.max)
         sleep = asyncio.sleep  # noqa: TID251 - handed on: the pause between two attempts
         attempt = Attempt(health, rules, counts, self._clock, sleep, self._rng)

@@ -66,12 +66,12 @@ def _rows(config: Config, pricing: Pricing, now: float) -> Iterator[dict[str, ob
             }
 
 
-def _dollars(price: Price) -> dict[str, str]:
+def _dollars(price: Price) -> dict[str, str | None]:
     write = price.input if price.cache_write is None else price.cache_write
     long = write if price.cache_write_long is None else price.cache_write_long
     return {
         "input": usd(price.input),
-        "output": usd(price.output),
+        "output": None if price.output is None else usd(price.output),
         "cached_input": usd(price.cached_input),
         "cache_write": usd(write),
         "cache_write_long": usd(long),
@@ -85,7 +85,7 @@ def _tier(above: int, price: Price) -> dict[str, object]:
 def _notes(known: Known, gpu_hour: int | None, now: float) -> Iterator[str]:
     for tier in known.price.tiers if known.price is not None else ():
         dollars = _dollars(tier.price)
-        yield f"above {tier.above} input tokens {dollars['input']} in, {dollars['output']} out"
+        yield f"above {tier.above} input tokens {dollars['input']} in, {dollars['output'] or UNKNOWN} out"
     quote = known.listing.at(now) if known.listing is not None else None
     if known.listing is not None and quote is not None:
         change = known.listing.next_change(now)
@@ -106,7 +106,7 @@ def _print(rows: list[dict[str, object]], out: TextIO) -> None:
         notes = row["notes"]
         table.add_row(
             *[str(row[name]) for name in ("model", "upstream", "model_sent")],
-            *[str(dollars[name]) if isinstance(dollars, dict) else UNKNOWN for name in _PRICES],
+            *[str(dollars[name] or UNKNOWN) if isinstance(dollars, dict) else UNKNOWN for name in _PRICES],
             str(row["source"]),
             "; ".join(notes) if isinstance(notes, list) else "",
         )

@@ -83,6 +83,7 @@ class Router:
         self.tiers = Tiers(share, estimate, metrics, rng, clock)
         self._reads = Reads(needs, beginnings, estimate)
         self._counted = counter(metrics.routed)
+        self._fallback = counter(metrics.fallbacks)
         self._rng = rng
         self._prefixes = Prefixes()
 
@@ -95,7 +96,8 @@ class Router:
             return None
         loads = Loads(lines, engines.of)
         usable, scorers = _usable(attempt), self.tiers.scorers(config)
-        return Routing(found, loads, self._prefixes, self._reads, usable, self._counted, self._rng, scorers)
+        told = self._counted, self._rng, scorers, self._fallback
+        return Routing(found, loads, self._prefixes, self._reads, usable, *told)
 
 
 def _usable(attempt: Attempt) -> Usable:

@@ -16,6 +16,7 @@ from gateway.layers.spend import Spend
 from gateway.layers.tracing import Tracing
 from gateway.metrics import Metrics
 from gateway.policy.authenticate import Authenticate
+from gateway.policy.full import full
 from gateway.policy.limit import Limit
 from gateway.policy.model_access import ModelAccess
 
@@ -51,6 +52,8 @@ def build(d: Deps) -> Stack:
         Authenticate(d.callers),
         # Behind it, for strangers make no spans.
         *(() if d.tracing is None else (d.tracing,)),
+        # What the limits of a key refuse whatever is in the body is not worth reading.
+        *full(d.limit, d.callers.values()),
     )
     # With the body.
     gates: tuple[Gate, ...] = (
@@ -83,14 +86,17 @@ def build(d: Deps) -> Stack:
         # Around the attempt itself, with nothing of ours but the sending in it.
         *(() if d.tracing is None else (d.tracing,)),
     )
-    handle = compose(layers, terminal=d.forward)
-    names = [type(gate).__name__ for gate in (*door, *gates)]
-    if cache is not None:
+    return Stack(door, compose(layers, terminal=d.forward), tuple(_names(d, (*door, *gates))))
+
+
+def _names(d: Deps, gates: tuple[Gate, ...]) -> list[str]:
+    """All entries, from top to bottom."""
+    names = [type(gate).__name__ for gate in gates]
+    if d.cache is not None:
         names.insert(-1, "Look")
-    optional = {"Cache": cache, "Routing": d.routing, "Tiers": d.tiers}
+    optional = {"Cache": d.cache, "Routing": d.routing, "Tiers": d.tiers}
     names += ["SharedLimits", "Spend", *(name for name, there in optional.items() if there is not None)]
-    names += ["Overflows", "Batching", "Attempts", "Queue", type(d.forward).__name__]
-    return Stack(door, handle, tuple(names))
+    return [*names, "Overflows", "Batching", "Attempts", "Queue", type(d.forward).__name__]
 
 
 def _looking(gates: tuple[Gate, ...], cache: Cache) -> tuple[Layer, ...]:

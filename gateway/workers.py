@@ -20,7 +20,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from gateway import log
@@ -29,6 +29,7 @@ from gateway.assembly import provider_of
 from gateway.clock import monotonic, unix
 from gateway.config.model import Config
 from gateway.config.show import effective
+from gateway.dead_counters import fold
 from gateway.edge.admin import View, application
 from gateway.gauges import Budgets, Reloads, Seen, Upstreams
 from gateway.gen_ai import Told
@@ -41,9 +42,8 @@ from gateway.reload import Reloader, Source
 from gateway.units import parse_usd, usd
 from gateway.worker_process import WorkerProcess
 
-# prometheus-client leaves these two untyped.
+# prometheus-client leaves it untyped.
 _Collector: Callable[..., Collector] = MultiProcessCollector
-_forget_gauges: Callable[[int, str], None] = mark_process_dead
 
 _RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
 # A Unix socket's path has at most 107 bytes on Linux; what is left is for the folder that holds ours.
@@ -156,7 +156,7 @@ class _Parent:
         while not self._stopping:
             process = await worker.start()
             status = await process.wait()
-            _forget_gauges(process.pid, str(self._folder))  # its counters stay
+            fold(process.pid, self._folder)
             if not self._stopping:
                 if not worker.ready.is_set():
                     logger.error("a worker cannot start", extra={"worker": worker.number, "status": status})

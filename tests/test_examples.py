@@ -17,7 +17,7 @@ from doubles import replies
 from doubles.gateway import GatewayProcess
 from doubles.rawclient import RawClient, call
 from doubles.script import RST, Until, frame, full, head, piece, sse_head
-from doubles.settings import settings
+from doubles.settings import KEY, settings
 from doubles.threaded import ThreadedUpstream
 from pages import EXAMPLES, READMES, ROOT, blocks, table
 from prometheus_client.parser import text_string_to_metric_families
@@ -155,7 +155,8 @@ def test_the_config_of_the_readme_passes_its_check(engine, tmp_path):
 async def test_the_pictures_show_the_pipeline(start_gateway, upstream):
     candidates = [{"upstream": "local", "model": name} for name in ("cheap", "strong")]
     model = {"candidates": candidates, "route": "complexity", "cascade": {"enabled": True}}
-    everything = settings(upstream.url, models={"small": model}, cache={"enabled": True})
+    key = {"name": "team-a", "key": KEY, "limits": {"rpm": 1}}
+    everything = settings(upstream.url, models={"small": model}, cache={"enabled": True}) | {"keys": [key]}
     gateway = await start_gateway(everything)
     stack = json.loads((await call(gateway.admin_port, "GET", "/admin/stack")).body)
     rows = table(ROOT / "ARCHITECTURE.md", "entry | is | does | in")

@@ -23,10 +23,10 @@ from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.errors import MODEL_NOT_ALLOWED
 from gateway.metrics import Metrics
-from gateway.money import Price, Tier
+from gateway.money import Price, Tier, Tokens
 from gateway.policy.calendar import Calendar
 from gateway.policy.limit import Limit
-from gateway.policy.price import FREE
+from gateway.policy.price import FREE, cost
 from gateway.pricing import Pricing
 
 USD = 1_000_000_000
@@ -170,7 +170,9 @@ def test_what_cannot_be_priced_by_the_token_is_said_or_unknown() -> None:
         assert listing((None, unpriced)).at(NOON) is None
     embedded = listing((None, dollars(input=Decimal("0.02")))).at(NOON)
     assert embedded is not None
-    assert (embedded.price.input, embedded.price.output) == (20_000_000, 0)
+    assert (embedded.price.input, embedded.price.output) == (20_000_000, None)
+    assert cost(Tokens(1_000_000), embedded.price) == 20_000_000
+    assert cost(Tokens(1_000_000, 1), embedded.price) is None
 
 
 def test_a_price_takes_effect_on_its_day_without_a_restart(

@@ -35,7 +35,7 @@ from gateway.policy.retry import RetryBudget
 from gateway.stack import Deps, Stack, build, compose
 
 KEY = "sk-a"
-REPLY = Reply(200, [], b"{}")
+REPLY = Reply(200, b"{}")
 ROUTES = {
     name: Route(name, f'"{name}"'.encode(), (Candidate("local", name, f'"{name}"'.encode()),))
     for name in ("small", "large")
@@ -71,7 +71,7 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
     spend = Spend(calendar, lambda call: None, metrics, (), always=False)
     lines, waited = {"local": Line("local", 1)}, {"local": lambda seconds: None}
     health = {"local": Health(Breaker(5, 1.0, 1.0, Random(1)), RetryBudget(0.1), 60.0)}
-    counts = Counts(*[lambda *labels: None] * 3)
+    counts = Counts(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
     attempt = Attempt(health, Rules(1, 0.0, 0.0), counts, lambda: 1.0, asyncio.sleep, Random(1))
     queue = Queue(WaitingRoom(1), lines, lambda: 1.0, waited, lambda call: None)
     return build(

@@ -5,19 +5,18 @@ lengths are in letters of English, and a cue word counts for the same feature in
 """
 
 import re
-from collections.abc import Sequence
-from itertools import chain, filterfalse, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 from math import log
-from string import ascii_letters, digits, punctuation
+from string import digits
 from typing import Final, NamedTuple
 
-from gateway.complexity.lexicon import CUES, NEUTRAL
+from gateway.complexity.ending import told
+from gateway.complexity.lexicon import CUES
+from gateway.complexity.words import FIRST_WIDE, GROUPS, NO_CUES, kinds, spaced
 
 WINDOW: Final = 600
 """Characters read at each end of a prompt, half of it of wide ones; the middle counts by its length."""
-
-WIDE_LETTERS: Final = 2.0
-"""Letters of English that say as much as one Hangul syllable, Han or kana character."""
 
 _MARKS: Final = {"mathematical marks": "=+×÷√∑∫≤≥≠π∞^%∈∀∃→±∂∇\\$²³", "code marks": "{}[];"}
 NAMES: Final = ("length", "numbers", *CUES, *_MARKS, "turns", "context", "tools", "output cap", "schema")
@@ -26,27 +25,17 @@ NAMES: Final = ("length", "numbers", *CUES, *_MARKS, "turns", "context", "tools"
 _NUMBERS: Final = 1
 _FIRST_CUE: Final = 2
 _SIMPLE: Final = NAMES.index("simple-task words")
-_SIMPLE_WORDS: Final = frozenset(CUES["simple-task words"])
+_SIMPLE_KINDS: Final = frozenset(kinds(CUES["simple-task words"], ascii_only=True))
 _COUNTED: Final = _FIRST_CUE + len(CUES) + len(_MARKS)
-_GROUP: Final = {
-    word: at for at, words in enumerate([*CUES.values(), *_MARKS.values()], _FIRST_CUE) for word in words
+_MARKED: Final = {
+    mark: at for at, marks in enumerate(_MARKS.values(), _FIRST_CUE + len(CUES)) for mark in marks
 }
-_SPACES: Final = str.maketrans(dict.fromkeys(punctuation, " "))
-_WORD: Final = re.compile("[^\\x00-/:-@\\[-`{-\xbf×÷\u2000-\u2bff\u3000-\u303f\uff00-\uff0f\uff1a-\uff20]+")
+_MARK: Final = re.compile(f"[{re.escape(''.join(_MARKED))}]")
+_NO_MARKS: Final = bytes(byte for byte in range(256) if chr(byte) not in _MARKED)
 _DIGITS: Final = bytes(byte if chr(byte) in digits else ord(" ") for byte in range(256))
-_NO_MARKS: Final = f"{ascii_letters}{digits} \n".encode()
-_MARK: Final = re.compile(f"[{re.escape(''.join(_MARKS.values()))}]")
-_FIRST_WIDE: Final = "\u1100"
 _ASIDE: Final = re.compile(r"<(system[-_]reminder|environment_(?:details|context))>")
-_END: Final = re.compile(r"[.?!][\"'*)`]*(?=\s|$)|[。？！\n]")
-_TAIL: Final = 250
-_ASKS: Final = frozenset("?？")
-_QUESTION: Final = re.compile("[?？]")
-_BREAKS: Final = ("\n", ". ", "? ", "! ", "。", "？", "！")
+_MOST_ASIDES: Final = 64
 _SHORT: Final = 20
-_SHORT_SENTENCE: Final = 80
-"""Letters, neutral words not counted."""
-
 _MOST: Final = 8
 _LOGS: Final = tuple(log(1 + min(count, _MOST)) for count in range(2 * WINDOW + 2))
 """Logarithms of counts. They end at 8, so that repeating a word or a mark cannot buy a tier."""
@@ -70,40 +59,31 @@ class Reading(NamedTuple):
     words: Sequence[str]
 
 
-class _Part(NamedTuple):
-    """Some text as words, what the lists know these by, and their length in letters of English."""
-
-    words: list[str]
-    keys: list[str]
-    letters: float
-
-
 def read(prompt: Prompt) -> Reading:
     """The features of a prompt."""
     text = prompt.text
-    if "<" in text and "</" in text:  # one character is found a hundred times faster than two
+    # One character is found a hundred times faster than several, and many faster than two.
+    if "<" in text and ("</system" in text or "</environment_" in text):
         text = _without_asides(text)
-    more = 1.0  # times what is read
-    if len(text) > WINDOW:
-        # As much as the window of English: a text of Hangul or Han takes more than two bytes a character.
-        window = WINDOW if len(text[:WINDOW].encode("utf-8", "replace")) < 2 * WINDOW else WINDOW // 2
-        if len(text) > 2 * window:
-            more = len(text) / (2 * window)
-            text = f"{text[:window]}\n{text[-window:]}"
+    text, more = _ends(text)
     text = text.lower()
-    end, told, left_out = _told(text)
+    blank = spaced(text)
+    words = blank.split()
+    known = [*kinds(words, blank.isascii())]
+    end, counted, kept, length = told(text, blank, words, known)
     counts = [0] * _COUNTED
+    for kind in {*known[:counted]}.difference(NO_CUES):
+        counts[_FIRST_CUE + GROUPS[kind]] += 1
+    if counted < kept:  # what lowers a score counts anywhere
+        counts[_SIMPLE] = len(_SIMPLE_KINDS.intersection(known))
     data = text[:end].encode("utf-8", "replace")
     marks = data.translate(None, _NO_MARKS).decode() if len(data) == end else _MARK.findall(text, 0, end)
-    for group in map(_GROUP.get, {*told.keys, *marks}):
-        if group is not None:
-            counts[group] += 1
+    for mark in {*marks}:
+        counts[_MARKED[mark]] += 1
     counts[_NUMBERS] = len(data.translate(_DIGITS, b".,").split())
-    # What lowers a score counts anywhere.
-    counts[_SIMPLE] = len(_SIMPLE_WORDS.intersection(chain(told.keys, left_out.keys)))
     return Reading(
         (
-            log(_SHORT + told.letters * more),
+            log(_SHORT + length * more),
             *[_LOGS[count] for count in counts[1:]],
             log(max(prompt.turns, 1)),
             log(1 + prompt.context / 1000),
@@ -111,14 +91,28 @@ def read(prompt: Prompt) -> Reading:
             log(prompt.max_output / 1000) if prompt.max_output else 0.0,
             float(prompt.schema),
         ),
-        told.words + left_out.words,
+        words[:kept],
     )
 
 
+def _ends(text: str) -> tuple[str, float]:
+    """Both ends of a long text, and how many times more it is than these."""
+    if len(text) <= WINDOW:
+        return text, 1.0
+    # As much as the window of English: a text of Hangul or Han takes more than two bytes a character.
+    window = WINDOW if len(text[:WINDOW].encode("utf-8", "replace")) < 2 * WINDOW else WINDOW // 2
+    if len(text) <= 2 * window:
+        return text, 1.0
+    return f"{text[:window]}\n{text[-window:]}", len(text) / (2 * window)
+
+
 def _without_asides(text: str) -> str:
-    """Without what agents' tools put around a person's words. An aside that never ends is text."""
+    """Without what agents' tools put around a person's words: the first of it. What never ends is text."""
     parts, begin = [], 0
-    while (opened := _ASIDE.search(text, begin)) is not None:
+    for _ in range(_MOST_ASIDES):
+        opened = _ASIDE.search(text, begin)
+        if opened is None:
+            break
         closing = f"</{opened[1]}>"
         end = text.find(closing, opened.end())
         if end < 0:
@@ -128,58 +122,11 @@ def _without_asides(text: str) -> str:
     return " ".join([*parts, text[begin:]])
 
 
-def _part(text: str) -> _Part:
-    if text.isascii():
-        words = text.translate(_SPACES).split()
-        return _Part(words, words, len("".join(filterfalse(NEUTRAL.__contains__, words))))
-    words = _WORD.findall(text)
-    keys = [word[:2] if word >= _FIRST_WIDE else word for word in words]
-    said = "".join([word for word, key in zip(words, keys, strict=True) if key not in NEUTRAL])
-    wide = (len(said.encode("utf-8", "replace")) - len(said)) // 2  # these take three bytes each
-    return _Part(words, keys, len(said) + (WIDE_LETTERS - 1) * wide)
-
-
-def _told(text: str) -> tuple[int, _Part, _Part]:
-    """Where the part of the text ends that counts, that part, and what is left out.
-
-    A short last sentence is left out where people append what should move the decision: after a question, or
-    where it is no more than three quarters of all. The only question stays. Neutral words make no sentence.
-    """
-    behind, closed = len(text), ""
-    for mark in reversed([*_END.finditer(text, max(len(text) - _TAIL, 0))]):
-        end = mark.end()
-        last = _part(text[end:behind])
-        if last.letters > _SHORT_SENTENCE:
-            break
-        if last.letters:
-            before = _part(text[:end])
-            asks, asked = closed in _ASKS, _has_question(text, end)
-            if before.letters and (asked if asked is not asks else last.letters <= 3 * before.letters):
-                return end, before, last
-            whole = _Part(before.words + last.words, before.keys + last.keys, before.letters + last.letters)
-            return len(text), whole, _NOTHING
-        behind, closed = mark.start(), text[mark.start()]
-    return len(text), _part(text), _NOTHING
-
-
-def _has_question(text: str, end: int) -> bool:
-    """Whether, before `end`, a sentence that says something is a question."""
-    for mark in _QUESTION.finditer(text, 0, end):
-        at = mark.start()
-        begin = max(text.rfind(one, 0, at) for one in _BREAKS) + 1
-        if not NEUTRAL.issuperset(_part(text[begin:at]).keys):
-            return True
-    return False
-
-
-_NOTHING: Final = _Part([], [], 0.0)
-
-
-def grams(words: Sequence[str]) -> set[str | tuple[str, str]]:
+def grams(words: Sequence[str]) -> Iterator[str | tuple[str, str]]:
     """Words and pairs of neighbours; of Hangul, Han and kana pairs of characters in place of words."""
-    if not all(map(str.isascii, words)):
-        words = [piece for word in words for piece in (_pairs(word) if word >= _FIRST_WIDE else (word,))]
-    return {*words, *pairwise(words)}
+    if not "".join(words).isascii():
+        words = [piece for word in words for piece in (_pairs(word) if word >= FIRST_WIDE else (word,))]
+    return chain(words, pairwise(words))
 
 
 def _pairs(word: str) -> list[str]:

@@ -1,8 +1,6 @@
 """The prompt inside a request's body, read without decoding the rest of it."""
 
-import hashlib
 import re
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,6 +11,7 @@ from gateway.complexity.features import Prompt
 _NOTHING: Final = Raw(b"null")
 _MOST_TOKENS: Final = 10**6
 _ENDS: Final = 512
+_USER: Final = "user"
 
 
 class _Message(Struct, gc=False):
@@ -30,7 +29,7 @@ class _Body(Struct, gc=False):
 
 
 class Peeked(NamedTuple):
-    """What decides, and whose turn it is: `opening` hashes the conversation up to its first user turn."""
+    """What decides, and whose turn it is: `opening` tells the conversation up to its first user turn."""
 
     prompt: Prompt
     opening: bytes
@@ -52,19 +51,18 @@ def peek(body: bytes) -> Peeked | None:
         seen = _seen(body)
         if not seen.messages:
             return _completion(seen)
-        users = [at for at, message in enumerate(seen.messages) if message.role == "user"]
-        if not users:
+        roles = [message.role for message in seen.messages]
+        turns = roles.count(_USER)
+        if not turns:
             return None
-        said = seen.messages[users[-1]].content
-        text = _text(_content(said))
+        contents = [message.content for message in seen.messages]
+        said = contents[-1 - roles[::-1].index(_USER)]
+        text = _text(said)
     except (msgspec.DecodeError, RecursionError):
         return None
-    context = sum([len(memoryview(message.content)) for message in seen.messages]) - len(memoryview(said))
-    prompt = Prompt(text, len(users), context, len(seen.tools or ()), _cap(seen), _schema(seen))
-    opening = hashlib.blake2b(digest_size=16)
-    for message in seen.messages[: users[0] + 1]:
-        _fold(opening.update, memoryview(message.content))
-    return Peeked(prompt, opening.digest())
+    context = len(b"".join(contents)) - len(memoryview(said))
+    prompt = Prompt(text, turns, context, len(seen.tools or ()), _cap(seen), _schema(seen))
+    return Peeked(prompt, b"".join(map(_folded, contents[: roles.index(_USER) + 1])))
 
 
 def _seen(body: bytes) -> _Body:
@@ -75,24 +73,23 @@ def _seen(body: bytes) -> _Body:
         return _decode(_HALF.sub(rb"\\ufffd", body))
 
 
-def _fold(update: Callable[[bytes | memoryview], None], content: memoryview) -> None:
+def _folded(content: Raw | bytes) -> bytes:
     """Both ends of a message and its length: as good as all of it, and long ones cost no more."""
-    update(content[:_ENDS])
-    update(content[-_ENDS:])
-    update(b"%d\0" % len(content))
+    view = memoryview(content)
+    return b"".join((view[:_ENDS], view[-_ENDS:], b"%d\0" % len(view)))
 
 
 def _completion(seen: _Body) -> Peeked | None:
     text = seen.prompt[0] if isinstance(seen.prompt, list) and len(seen.prompt) == 1 else seen.prompt
     if not isinstance(text, str):
         return None
-    opening = hashlib.blake2b(digest_size=16)
-    _fold(opening.update, memoryview(text.encode("utf-8", "surrogatepass")))
-    return Peeked(Prompt(text, max_output=_cap(seen)), opening.digest())
+    opening = _folded(text.encode("utf-8", "surrogatepass"))
+    return Peeked(Prompt(text, max_output=_cap(seen)), opening)
 
 
-def _text(content: Any) -> str:
+def _text(said: Raw) -> str:
     """The words of a message, of all its text parts if it has parts."""
+    content = _content(said)
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -102,8 +99,10 @@ def _text(content: Any) -> str:
 
 
 def _cap(seen: _Body) -> int:
-    asked = [seen.max_completion_tokens, seen.max_tokens]
-    return next((min(cap, _MOST_TOKENS) for cap in asked if isinstance(cap, int) and cap > 0), 0)
+    for cap in (seen.max_completion_tokens, seen.max_tokens):
+        if isinstance(cap, int) and cap > 0:
+            return min(cap, _MOST_TOKENS)
+    return 0
 
 
 def _schema(seen: _Body) -> bool:

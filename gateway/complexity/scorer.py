@@ -1,7 +1,6 @@
 """The score of a prompt: how much more often the strong model would be right than the cheap one."""
 
 from bisect import bisect_right
-from itertools import repeat
 from math import fsum, sqrt
 from operator import mul, sub
 from typing import Final, NamedTuple
@@ -11,8 +10,6 @@ from gateway.complexity.weights import Weights
 
 GRAMS_MOST: Final = 0.25
 """All words together move a score by at most this, either way."""
-
-_NOTHING: Final = (0.0, 0.0)
 
 
 class Reason(NamedTuple):
@@ -25,7 +22,7 @@ class Reason(NamedTuple):
 class Scorer:
     """One set of weights, ready to score."""
 
-    __slots__ = ("_bias", "_dense", "_grams", "_means", "_starts", "weights")
+    __slots__ = ("_added", "_bias", "_dense", "_grams", "_means", "_squares", "_starts", "weights")
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
@@ -33,8 +30,10 @@ class Scorer:
         self._means = tuple(weights.means.values())
         self._bias = weights.bias - sum(map(mul, self._dense, self._means))
         self._grams = {
-            tuple(gram.split(" ")) if " " in gram else gram: at for gram, at in weights.grams.items()
+            tuple(gram.split(" ")) if " " in gram else gram: number
+            for number, gram in enumerate(weights.grams, 1)
         }
+        self._added, self._squares = zip((0.0, 0.0), *weights.grams.values(), strict=True)
         self._starts = [start for start, _ in weights.table]
 
     def score(self, prompt: Prompt) -> float:
@@ -49,9 +48,9 @@ class Scorer:
         return score + min(max(self._words(reading), -GRAMS_MOST), GRAMS_MOST)
 
     def _words(self, reading: Reading) -> float:
-        found = list(map(self._grams.get, grams(reading.words), repeat(_NOTHING)))
-        size = fsum([square for _, square in found])  # exact, so that a set's order does not matter
-        return fsum([weight for weight, _ in found]) / sqrt(size) if size else 0.0
+        found = {*filter(None, map(self._grams.get, grams(reading.words)))}
+        size = fsum(map(self._squares.__getitem__, found))  # exact, so that a set's order does not matter
+        return fsum(map(self._added.__getitem__, found)) / sqrt(size) if size else 0.0
 
     def gain(self, score: float) -> float:
         """The calibrated gain at a score: what share more of the answers the strong model has right."""
@@ -75,12 +74,10 @@ class Scorer:
             Reason(name, weight * (value - mean))
             for name, weight, value, mean in zip(NAMES, self._dense, reading.dense, self._means, strict=True)
         ]
-        found = (
-            {gram: self._grams.get(gram, _NOTHING) for gram in grams(reading.words)} if self._grams else {}
-        )
-        size = sqrt(sum(square for _, square in found.values())) or 1.0
+        found = {gram: self._grams.get(gram, 0) for gram in grams(reading.words)}
+        size = sqrt(sum(self._squares[number] for number in found.values())) or 1.0
         added += [
-            Reason(f'"{gram if isinstance(gram, str) else " ".join(gram)}"', weight / size)
-            for gram, (weight, _) in found.items()
+            Reason(f'"{gram if isinstance(gram, str) else " ".join(gram)}"', self._added[number] / size)
+            for gram, number in found.items()
         ]
         return sorted((one for one in added if one.added), key=lambda one: -abs(one.added))[:most]

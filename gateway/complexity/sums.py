@@ -7,13 +7,16 @@ from typing import Final, NamedTuple
 NUMBER: Final = re.compile(r"\d[\d,]{0,30}(?:\.\d{1,30})?", re.ASCII)
 """A number as people write it: 1,350.50"""
 
-# Bounded, and nothing of it is tried again: an answer of 16,000 dashes must not hold the process for seconds.
-_SIDE: Final = r"[-( $€£₩]{0,16}+\d(?:[\d. ()$€£₩*×÷x/+\\-]|,(?=\d)){0,200}+"
-_EQUATION: Final = re.compile(rf"(?<![\w.%=])({_SIDE})(?==)", re.ASCII)
-_RESULT: Final = re.compile(_SIDE, re.ASCII)
+# Each character is read once, whatever follows it: all that may be a side is taken, nothing is tried again.
+_SIDE: Final = r"[-( $€£₩]{0,16}+\d(?:[\d. ()$€£₩*×÷x/+\\-]++|,(?=\d))*+"
+_LEFT: Final = re.compile(rf"(?<![\w.%=])({_SIDE})(=?)", re.ASCII)
+_RIGHT: Final = re.compile(_SIDE, re.ASCII)
+_LONGEST_SIDE: Final = 200
 _TOKEN: Final = re.compile(rf"{NUMBER.pattern}|[-+*×÷x/()]", re.ASCII)
 _DIGITS: Final = 6
 _DEEPEST: Final = 16
+MOST_TOKENS: Final = 500
+"""Numbers and signs of an answer that are computed with; a millisecond or two."""
 
 
 class Sums(NamedTuple):
@@ -28,17 +31,21 @@ def number(digits: str) -> Fraction:
     return Fraction(digits.replace(",", ""))
 
 
-def check(text: str) -> Sums:
-    """Recompute every equation between two sides of plain arithmetic, one of them a sum.
+def check(text: str, most: int = MOST_TOKENS) -> Sums:
+    """Recompute the equations between two sides of plain arithmetic, one of them a sum.
 
-    A result that was rounded to its own digits is right; a side that is no complete expression is left out.
+    A result that was rounded to its own digits is right. A side that is no complete expression, or is longer
+    than 200 characters, is left out, and so is all that follows on the first `most` numbers and signs.
     """
     checked = wrong = 0
-    for match in _EQUATION.finditer(text):
-        result = _RESULT.match(text, match.end() + 1)
-        if result is None or text[result.end() : result.end() + 1] == "%":
+    for match in _LEFT.finditer(text):
+        result = _RIGHT.match(text, match.end()) if match[2] and len(match[1]) <= _LONGEST_SIDE else None
+        if result is None or len(result[0]) > _LONGEST_SIDE or text[result.end() : result.end() + 1] == "%":
             continue
         left, right = _TOKEN.findall(match[1]), _TOKEN.findall(result[0])
+        most -= len(left) + len(right)
+        if most < 0:
+            break
         value, told = _value(left), _value(right)
         if len(left) > 1 and value is not None and told is not None:
             checked += 1

@@ -1,7 +1,7 @@
 """The admin port: metrics, probes and a look inside. Not for the world: loopback by default, no key."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from aiohttp import web
@@ -10,6 +10,12 @@ from prometheus_client.exposition import choose_encoder
 
 View = Callable[[Mapping[str, str]], Awaitable[object]]
 """Takes the query, gives what is shown as JSON."""
+
+
+class Trouble(NamedTuple):
+    """In place of what is shown: why it cannot be, now."""
+
+    error: str
 
 
 class Inside(Protocol):
@@ -50,8 +56,9 @@ def application(inside: Inside) -> web.Application:
 
 def _shown(view: View) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        return web.Response(
-            body=msgspec.json.encode(await view(request.query)), content_type="application/json"
-        )
+        shown, status = await view(request.query), 200
+        if isinstance(shown, Trouble):
+            shown, status = shown._asdict(), 503
+        return web.Response(body=msgspec.json.encode(shown), status=status, content_type="application/json")
 
     return handle

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from aiohttp import HttpVersion11
 
 from gateway import clock
-from gateway.edge.request import Request
+from gateway.edge.connection import Request
 from gateway.errors import Refusal
 from gateway.wire.openai import render_error
 

@@ -8,7 +8,7 @@ import asyncio
 from aiohttp import HttpVersion11, StreamReader, web
 
 from gateway.call import Lease
-from gateway.edge.request import Request
+from gateway.edge.connection import Request
 from gateway.errors import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,

@@ -6,8 +6,7 @@ from typing import cast
 from aiohttp import HttpVersion11
 
 from gateway.edge.answer import lines, render_head
-from gateway.edge.connection import Connection
-from gateway.edge.request import Request
+from gateway.edge.connection import Request
 
 
 class ClientStream:
@@ -18,7 +17,7 @@ class ClientStream:
     """
 
     def __init__(self, request: Request) -> None:
-        self.connection = cast(Connection, request.line)
+        self.connection = request.connection
         self._request = request
         self._chunked_body = request.version >= HttpVersion11
         self.keep_alive = False  # until the body has ended well

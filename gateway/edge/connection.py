@@ -9,17 +9,63 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, cast
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion, StreamReader, web
 from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import EmptyStreamReader
 from aiohttp.web_protocol import ERROR, RequestHandler
-
-from gateway.edge.request import Request
+from multidict import CIMultiDictProxy
 
 MAX_BEHIND = 64 * 1024
 """Bytes of pipelined requests that may wait."""
 
 LINGER_S = 10.0
 """Seconds that are spent on reading away a body which nobody wants, so that its client sees the answer."""
+
+
+class Request:
+    """The head that aiohttp's parser has read, and the body as it comes.
+
+    aiohttp's own request object is made of the same two; of what it adds, nothing is used here. `task` is the
+    connection's, in which the request is served.
+    """
+
+    __slots__ = ("connection", "content", "headers", "keep_alive", "method", "target", "task", "version")
+
+    def __init__(
+        self,
+        message: RawRequestMessage,
+        content: StreamReader,
+        connection: "Connection",
+        task: "asyncio.Task[None]",
+    ) -> None:
+        self.method: str = message.method
+        self.target: str = message.path  # as it was sent: path and query, or absolute
+        self.version: HttpVersion = message.version
+        self.headers: CIMultiDictProxy[str] = message.headers
+        self.keep_alive = not message.should_close
+        self.content = content
+        self.connection = connection
+        self.task = task
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The client's; None once it has left."""
+        return self.connection.transport
+
+    @property
+    def remote(self) -> str:
+        """The client's address; empty where there is none."""
+        peer = self.connection.peername
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the head says that a body follows."""
+        return not isinstance(self.content, EmptyStreamReader)
+
+    def _cancel(self, why: BaseException) -> None:
+        """aiohttp: the connection is lost, and whoever reads the body must know."""
+        self.content.set_exception(why)
 
 
 class Written(Protocol):
@@ -132,17 +178,19 @@ class Connection(RequestHandler):
     def _make_room(self) -> None:
         """One request less waits: the parser may go on with what a client has sent ahead."""
         if self._parser is not None:
-            cast(Any, self._parser).message_consumed()
+            self._parser.message_consumed()
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
 
     async def _answer(self, message: Any, content: StreamReader) -> Written:
-        task = self._task_handler or cast("asyncio.Task[None]", asyncio.current_task())
+        task = self._task_handler
+        if task is None:  # between two requests the client has left
+            raise asyncio.CancelledError
         if not isinstance(message, RawRequestMessage):  # aiohttp's note of what its parser has refused
             return self._complain(Request(ERROR, content, self, task), message.status, message.exc)
         request = Request(message, content, self, task)
         self._request_in_progress = True  # a shutdown waits for it
-        self._current_request = cast(Any, request)
+        self._current_request = request  # type: ignore[assignment]
         try:
             return await self._serve(request)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the client must see an end

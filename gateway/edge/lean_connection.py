@@ -23,6 +23,9 @@ _ONE_WRITE = 64 * 1024  # bytes up to which joining pieces is cheaper than handi
 _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
 _WITHOUT_BODY = frozenset({204, 304})
+_USUAL = (b"Content-Length", b"Content-Type", b"Date", b"Server", b"Transfer-Encoding", b"Connection")
+_NAMES = {name: name.decode().lower() for one in _USUAL for name in (one, one.lower())}
+"""Headers that nearly every answer has."""
 
 
 class StaleConnection(Exception):
@@ -176,7 +179,7 @@ class LeanConnection(asyncio.Protocol):
 
     def on_status(self, reason: bytes) -> None:
         """llhttp: the reason phrase, whose characters it does not look at."""
-        if _CONTROLS.search(reason) and not self._message_over:
+        if reason != b"OK" and _CONTROLS.search(reason) and not self._message_over:
             self._malformed = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -185,10 +188,11 @@ class LeanConnection(asyncio.Protocol):
         if exchange is None or exchange.begun:  # a trailer, or a second answer
             return
         headers = exchange.headers
-        key = name.decode("latin-1").lower()
+        key = _NAMES.get(name) or name.decode("latin-1").lower()
         if key not in headers:
             headers[key] = value.decode("latin-1")
-            self._malformed = self._malformed or len(headers) > MAX_HEADERS
+            if len(headers) > MAX_HEADERS:
+                self._malformed = True
         elif key in _FRAMING:  # twice, even if it says the same
             self._malformed = True
 

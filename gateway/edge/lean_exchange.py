@@ -69,7 +69,8 @@ class LeanExchange:
     async def head(self) -> None:
         """Wait until status and headers are there. Raises what the connection failed with."""
         if not (self.begun or self.over):
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            await self._waiter
         if self._failure is not None:
             raise self._failure
 
@@ -80,7 +81,8 @@ class LeanExchange:
             self._line.watch(deadline)
             self._check_size()
         if not self.over:
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            await self._waiter
         if self._failure is not None:
             raise self._failure
         if self._size > limit:
@@ -157,13 +159,7 @@ class LeanExchange:
         message = f"The answer of upstream `{self._name}` is too large."
         return Failure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
 
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

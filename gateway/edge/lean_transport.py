@@ -61,10 +61,12 @@ class LeanTransport:
     ) -> Exchange:
         """POST and wait for the head, as `Transport` says."""
         length = sum(map(len, body))
-        lines = [f"POST {self._path}{path} HTTP/1.1\r\n", self._fixed]
-        lines += [f"{name}: {value}\r\n" for name, value in headers]
-        lines.append(f"content-length: {length}\r\n\r\n")
-        head = "".join(lines).encode("latin-1")
+        own = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        head = (
+            f"POST {self._path}{path} HTTP/1.1\r\n{self._fixed}{own}content-length: {length}\r\n\r\n".encode(
+                "latin-1"
+            )
+        )
         if self._idle:
             try:
                 return await self._exchange(self._idle.pop(), head, body, length, deadline, late)

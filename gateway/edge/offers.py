@@ -22,10 +22,13 @@ class Offers:
     has no conversation in it: an engine that has the route refuses the request, others do not know the path.
     """
 
-    def __init__(self, upstreams: Mapping[str, Upstream], clock: Clock) -> None:
+    def __init__(
+        self, upstreams: Mapping[str, Upstream], clock: Clock, before: "Offers | None" = None
+    ) -> None:
+        """What `before` has found out of the same servers is known from the start."""
         self._upstreams = upstreams
         self._clock = clock
-        self._offered: dict[str, bool] = {}
+        self._offered = {} if before is None else before._of(upstreams)
         self._ask_again_at: dict[str, float] = dict.fromkeys(upstreams, 0.0)
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -38,6 +41,14 @@ class Offers:
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         return offered
+
+    def _of(self, upstreams: Mapping[str, Upstream]) -> dict[str, bool]:
+        """Of those that it knows by the same pool of connections."""
+        return {
+            name: self._offered.get(name, False)
+            for name, one in upstreams.items()
+            if name in self._upstreams and self._upstreams[name].transport is one.transport
+        }
 
     async def _ask(self, upstream: Upstream) -> None:
         try:

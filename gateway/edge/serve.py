@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from multidict import CIMultiDictProxy
 
@@ -12,9 +12,8 @@ from gateway.clock import Clock
 from gateway.edge import routes
 from gateway.edge.answer import JSON, Answer, lines
 from gateway.edge.client_stream import ClientStream
-from gateway.edge.connection import Connection, Written
+from gateway.edge.connection import Connection, Request, Written
 from gateway.edge.generation import Generation
-from gateway.edge.request import Request
 from gateway.edge.streaming import DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.errors import (
     BODY_TIMEOUT,
@@ -37,7 +36,9 @@ from gateway.wire import headers as wire_headers
 from gateway.wire import openai, ratelimit, request_head, splice
 
 BUG = Refusal(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
-CLOSING = (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, KEYS_LIMITED, request_head.MALFORMED)
+CLOSING = frozenset(
+    map(id, (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, KEYS_LIMITED, request_head.MALFORMED))
+)
 """Kinds of refusals behind which the connection is closed; by identity, for rows may look alike."""
 STUCK_READER_S = 60.0
 """Seconds that a client may take none of an answer before it is dropped."""
@@ -57,7 +58,7 @@ class Serve:
 
     async def __call__(self, request: Request) -> Written:
         """Answer one request, and write the answer."""
-        generation, line = self.generation, cast(Connection, request.line)
+        generation, connection = self.generation, request.connection
         found = request_head.refuse(request.method, request.target, request.headers) or routes.match(
             request.method, request.target
         )
@@ -66,21 +67,21 @@ class Serve:
             told.write(request)
             return told
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
-        line.serving, line.body_read, line.behind = True, False, 0
+        connection.serving, connection.body_read, connection.behind = True, False, 0
         self.open_calls[task] = generation
         try:
             answer: Written = await self._served(generation, request, call, found)
             if isinstance(answer, Answer):
                 answer.write(request)
-            if line.full:
-                await self._flushed(line)
+            if connection.full:
+                await self._flushed(connection)
             return answer
         except asyncio.CancelledError:
             call.outcome, call.status = "client_gone", call.status or 499
             raise
         finally:
             del self.open_calls[task]
-            line.serving = False
+            connection.serving = False
             self._settle(call)
 
     def _uncounted(
@@ -117,7 +118,7 @@ class Serve:
         call.status, call.outcome = answer.kind.status, answer.kind.outcome
         # What is left of such a body is not worth waiting for.
         unread = "expect" in request.headers and not request.content.is_eof()
-        close = self.draining or unread or any(answer.kind is kind for kind in CLOSING)
+        close = self.draining or unread or id(answer.kind) in CLOSING
         return Answer.refusal(answer, self._headers(generation, request, call), close=close)
 
     async def _answer(
@@ -141,7 +142,7 @@ class Serve:
         body = await generation.body.read(request, call.lease)
         if isinstance(body, Refusal):
             return body
-        cast(Connection, request.line).body_read = True
+        request.connection.body_read = True
         refusal = self._fill(generation, call, body)
         if refusal is not None:
             return refusal
@@ -215,14 +216,16 @@ class Serve:
     def _headers(self, generation: Generation, request: Request, call: Call) -> str:
         """The gateway's own headers on any answer."""
         own = f"x-request-id: {call.request_id}\r\n{generation.cors.headers(request.headers)}"
-        served = call.candidate
+        served, now = call.candidate, self._clock()
         if served is not None and call.attempts:
-            own += f"x-sluice-upstream: {served.upstream}\r\nx-sluice-model: {served.model}\r\n"
-            own += f"x-sluice-attempts: {call.attempts}\r\n{lines(call.passing)}"
-        if call.answered_at:
-            overhead_ms = call.overhead_s(self._clock()) * 1000
             own += (
-                f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\nx-sluice-overhead-ms: {overhead_ms:.3f}\r\n"
+                f"x-sluice-upstream: {served.upstream}\r\nx-sluice-model: {served.model}\r\n"
+                f"x-sluice-attempts: {call.attempts}\r\n{lines(call.passing) if call.passing else ''}"
+            )
+        if call.answered_at:
+            own += (
+                f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\n"
+                f"x-sluice-overhead-ms: {call.overhead_s(now) * 1000:.3f}\r\n"
             )
         if call.notes:
             own += lines(call.notes.items())
@@ -232,7 +235,7 @@ class Serve:
             own += f"x-sluice-cost-usd: {usd(call.cost)}\r\n"
         if call.caller is not None and call.caller.account is not None:
             account = call.caller.account
-            own += ratelimit.render(account.terms, account.standing(self._clock()))
+            own += ratelimit.render(account.terms, account.standing(now))
         return own
 
     async def _flushed(self, connection: Connection) -> None:

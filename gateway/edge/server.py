@@ -7,8 +7,7 @@ import aiohttp.http_parser
 from aiohttp import web
 
 from gateway.edge.answer import Answer
-from gateway.edge.connection import Connection, Handler
-from gateway.edge.request import Request
+from gateway.edge.connection import Connection, Handler, Request
 from gateway.errors import INTERNAL_ERROR, Refusal
 from gateway.log import logger
 from gateway.wire.request_head import MALFORMED

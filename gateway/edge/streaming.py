@@ -11,7 +11,7 @@ from typing import cast
 from gateway.call import Call, Handler
 from gateway.clock import Clock
 from gateway.edge.client_stream import ClientStream
-from gateway.edge.request import Request
+from gateway.edge.connection import Request
 from gateway.edge.sweep import Sweep
 from gateway.errors import DRAINING, Failure, Refusal
 from gateway.streams import Pumped, outcome_of

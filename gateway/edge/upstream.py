@@ -14,6 +14,7 @@ from gateway.errors import (
     STATUS,
     TOTAL,
     UPSTREAM_AUTH_FAILED,
+    UPSTREAM_PATH_UNKNOWN,
     UPSTREAM_QUOTA_SPENT,
     Cause,
     Failure,
@@ -21,7 +22,7 @@ from gateway.errors import (
     upstream_status,
 )
 from gateway.policy.overflow import overflow
-from gateway.policy.verdict import is_spent
+from gateway.policy.verdict import is_spent, is_wrong_path
 from gateway.wire import cache_salt, splice, stream_options
 from gateway.wire import headers as wire_headers
 from gateway.wire.encoding import decoded
@@ -128,6 +129,7 @@ class Upstream:
     def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Failure:
         """What an error answer means (`errors.upstream_status`); in a 200 the error's own `code` counts."""
         told = read_error(body)
+        wrong_path = is_wrong_path(status, None if told is None else told.message)
         if status < 400:
             status = told.status if told is not None and told.status is not None else 502
         wait = retry_after(headers, unix_now()) if headers is not None else None
@@ -135,6 +137,8 @@ class Upstream:
         if told is not None and status in _MAY_OVERFLOW and overflow(told.message, told.code, told.type):
             status = status if status in PASSED_THROUGH else CONTEXT_LENGTH_EXCEEDED.status
             kind = replace(CONTEXT_LENGTH_EXCEEDED, status=status)
+        elif wrong_path:
+            kind = UPSTREAM_PATH_UNKNOWN
         elif status in PASSED_THROUGH:
             told = told or UpstreamError(f"Upstream `{self.name}` refused the request.")
             kind = self._as_told(status, told)
@@ -162,7 +166,7 @@ class Upstream:
         if told is None:
             return f"Upstream `{self.name}` answered with status {status}."
         message = self._mask(told.message)
-        if status in PASSED_THROUGH:
+        if status in PASSED_THROUGH and kind is not UPSTREAM_PATH_UNKNOWN:
             return message
         return f"Upstream `{self.name}` answered with status {status}: {message}"
 

@@ -35,9 +35,12 @@ class Health(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Told of each attempt (upstream, verdict), extra call (upstream that failed, reason) and fallback."""
+    """`attempt(upstream, verdict)` gives what counts such attempts, and takes how many.
 
-    attempt: Callable[[str, str], None]
+    The others are told of each extra call (upstream that failed, reason) and of each fallback.
+    """
+
+    attempt: Callable[[str, str], Callable[[float], object]]
     retry: Callable[[str, str], None]
     fallback: Callable[[str, str], None]
 
@@ -61,50 +64,56 @@ class Attempt:
         self.sleep = sleep
         self.rng = rng
         self.poison = Poison()
+        self.succeeded = {name: counts.attempt(name, "success") for name in health}
         self.busy: dict[Candidate, float] = {}  # better not called before, if another one can be
 
     async def __call__(
         self, inner: Handler, call: Call, candidate: Candidate, ticket: int
     ) -> Reply | Refusal:
         """One call to one upstream, its end told to the upstream's breaker. Raises Failure."""
-        health, before = self.health[candidate.upstream], call.attempts
+        before = call.attempts
         try:
             reply = await inner(call)
         except Failure as failure:
-            self._failed(call, candidate, ticket, failure)
+            self.failed(call, candidate, ticket, failure)
             raise
         except BaseException:
-            self._end(candidate, ticket, "ignore" if call.attempts > before else None)
+            self.left(call, candidate, ticket, before)
             raise
+        self.answered(call, candidate, ticket, reply)
+        return reply
+
+    def answered(self, call: Call, candidate: Candidate, ticket: int, reply: Reply | Refusal) -> None:
+        """There is an answer: a whole one, a stream's beginning, or that it has not been sent."""
+        health, now = self.health[candidate.upstream], self.clock()
         if not isinstance(reply, Reply):
-            self._end(candidate, ticket, None)
+            health.breaker.record("none", now, ticket)
         elif reply.stream is None:
-            health.breaker.record("success", self.clock(), ticket)
-            self.counts.attempt(candidate.upstream, "success")
+            health.breaker.record("success", now, ticket)
+            self.succeeded[candidate.upstream](1)
         else:
-            now = self.clock()
             probing = health.breaker.state(now) != CLOSED
             if probing:  # it has begun, and need not end before others may go
                 health.breaker.record("success", now, ticket)
             call.lease.hold(_Streaming(self, candidate, ticket, told=probing))
-        return reply
 
-    def _failed(self, call: Call, candidate: Candidate, ticket: int, failure: Failure) -> None:
+    def left(self, call: Call, candidate: Candidate, ticket: int, attempts_before: int) -> None:
+        """Its client is gone, which tells nothing of the upstream; it may not have been sent at all."""
+        self.health[candidate.upstream].breaker.record("none", self.clock(), ticket)
+        if call.attempts > attempts_before:
+            self.counts.attempt(candidate.upstream, "ignore")(1)
+
+    def failed(self, call: Call, candidate: Candidate, ticket: int, failure: Failure) -> None:
+        """Tell all who have to know of it."""
         judgement, now = judge(failure), self.clock()
         self.health[candidate.upstream].breaker.record(judgement.breaker, now, ticket)
-        self.counts.attempt(candidate.upstream, judgement.verdict)
+        self.counts.attempt(candidate.upstream, judgement.verdict)(1)
         if judgement.reason in _BUSY:
             pause_s = _BUSY_S if failure.retry_after is None else failure.retry_after
             self.busy[candidate] = now + min(pause_s, _LONGEST_BUSY_S)
         if failure.cause == RESET:
             for body in (call.body,) if call.batch is None else call.batch.bodies():
                 self.poison.died(body, candidate.upstream, now)
-
-    def _end(self, candidate: Candidate, ticket: int, verdict: str | None) -> None:
-        """An attempt that tells nothing of its upstream; without a verdict it has not been made at all."""
-        self.health[candidate.upstream].breaker.record("none", self.clock(), ticket)
-        if verdict is not None:
-            self.counts.attempt(candidate.upstream, verdict)
 
 
 class _Streaming:
@@ -122,7 +131,7 @@ class _Streaming:
     def settle(self, call: Call, now: float) -> None:
         upstream = self._candidate.upstream
         verdict = _ENDED.get(call.outcome, "retryable")
-        self._attempt.counts.attempt(upstream, verdict)
+        self._attempt.counts.attempt(upstream, verdict)(1)
         breaker = self._attempt.health[upstream].breaker
         if verdict == "retryable":
             breaker.record("failure", now, self._ticket)

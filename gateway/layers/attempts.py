@@ -16,24 +16,38 @@ def attempts(attempt: Attempt) -> Layer:
     """The layer around one attempt. What goes on after a first one that failed is the `Trial`'s."""
 
     def layer(inner: Handler) -> Handler:
+        # Every call runs through it, so the first attempt has no frame of its own, as later ones do.
         async def handle(call: Call) -> Reply | Refusal:
             candidate, now = call.candidate, call.ready_at
             if candidate is None:
                 raise AssertionError("the gates above set the candidate")
-            refused = attempt.poison.refused(call.body, now)
-            if refused is not None:
-                return poisonous(refused)
-            health = attempt.health[candidate.upstream]
-            if not client_retries(call.headers.get("x-stainless-retry-count")):
+            health, before = attempt.health[candidate.upstream], call.attempts
+            if call.sent_at:
+                # It has been sent before, and goes another way now: no new request, and later than it came.
+                now, call.sent_at = attempt.clock(), 0.0
+            elif (sent := call.headers.get("x-stainless-retry-count")) is None or not client_retries(sent):
                 # Even where its breaker is open: else its probes, which may fail, could never be paid for.
                 health.budget.earn(now)
+            if now < attempt.poison.refusing_until:
+                seconds = attempt.poison.refused(call.body, now)
+                if seconds is not None:
+                    return poisonous(seconds)
             ticket = health.breaker.admits(now)
             if not ticket or (attempt.busy and attempt.busy.get(candidate, 0.0) > now):
                 return await Trial(attempt, inner, call).blocked(ticket)
             try:
-                reply = await attempt(inner, call, candidate, ticket)
+                reply = await inner(call)
             except Failure as failure:
+                attempt.failed(call, candidate, ticket, failure)
                 return await Trial(attempt, inner, call).failed(failure)
+            except BaseException:
+                attempt.left(call, candidate, ticket, before)
+                raise
+            if type(reply) is Reply and reply.stream is None:
+                health.breaker.record("success", call.answered_at or attempt.clock(), ticket)
+                attempt.succeeded[candidate.upstream](1)
+                return reply
+            attempt.answered(call, candidate, ticket, reply)
             return reply if isinstance(reply, Reply) else await Trial(attempt, inner, call).refused(reply)
 
         return handle

@@ -50,16 +50,21 @@ class Counts(NamedTuple):
 class Kind:
     """All calls of one model, endpoint, size of answer and first upstream: they cost alike."""
 
-    __slots__ = ("load", "payoff", "tuning", "upstream")
+    __slots__ = ("bounds", "load", "payoff", "tuning", "upstream")
 
     def __init__(self, upstream: str, bounds: Bounds, endpoint: str) -> None:
         self.upstream = upstream
+        self.bounds = bounds
         self.tuning = Tuning(bounds.max_size, bounds.max_inflight)
         # Of lists of inputs every engine gets more done; of generation it depends. Who asks for a window has
         # fewer calls in mind, not faster ones.
         always = endpoint == EMBEDDINGS or bounds.policy == "window"
         self.payoff = None if always else Payoff()
         self.load = 0
+
+
+Kinds = dict[tuple[str, str, int, str], Kind]
+"""By model, endpoint, size of answer and first upstream."""
 
 
 class Group:
@@ -86,13 +91,17 @@ class Batching:
         counts: Counts,
         clock: Clock,
         suspected: Callable[[bytes, float], bool] = lambda body, now: False,
+        kinds: Kinds | None = None,
     ) -> None:
-        """`suspected(body, now)` tells whether an engine may have died of this request."""
+        """`suspected(body, now)` tells whether an engine may have died of this request.
+
+        `kinds` is what another one has learned.
+        """
         self._suspected = suspected
         self._terms = terms
         self._counts = counts
         self._clock = clock
-        self._kinds: dict[tuple[str, str, int, str], Kind] = {}
+        self.kinds: Kinds = {} if kinds is None else kinds
         self._groups: dict[Hashable, Group] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -104,8 +113,10 @@ class Batching:
             parsed = merge.parse(call.body, call.endpoint, terms.longest) if terms is not None else None
             if terms is None or parsed is None or call.route is None:
                 return inner(call)
-            if len(parsed.items) > terms.bounds.max_items:
-                bounds = terms.bounds
+            bounds = terms.bounds
+            if len(parsed.items) > bounds.max_items or (
+                len(parsed.items) > 1 and sum(parsed.weights) > bounds.max_tokens
+            ):
                 return in_parts(inner, call, parsed, bounds.max_items, bounds.max_tokens, self._clock)
             if parsed.output > terms.max_output or call.ceiling is not None or not terms.offered():
                 return inner(call)
@@ -122,7 +133,7 @@ class Batching:
     def view(self, upstream: str) -> list[dict[str, object]]:
         """What has been learned of calls that go to this upstream first."""
         shown = []
-        for (model, endpoint, output, _), kind in self._kinds.items():
+        for (model, endpoint, output, _), kind in self.kinds.items():
             if kind.upstream == upstream:
                 one: dict[str, object] = {"model": model, "endpoint": endpoint, "max_output": output}
                 one |= kind.tuning.view()
@@ -264,9 +275,9 @@ class Batching:
     def _kind(self, call: Call, parsed: merge.Mergeable, terms: Terms) -> Kind:
         first = call.candidate.upstream if call.candidate is not None else ""
         key = (call.model, call.endpoint, parsed.output, first)
-        kind = self._kinds.get(key)
+        kind = self.kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = Kind(first, terms.bounds, call.endpoint)
+            kind = self.kinds[key] = Kind(first, terms.bounds, call.endpoint)
         return kind
 
     def _group(self, call: Call, parsed: merge.Mergeable, terms: Terms, kind: Kind) -> Group:

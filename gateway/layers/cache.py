@@ -94,6 +94,9 @@ class Cache:
         if not question.wishes.keep:  # it is told to nobody else, now or later
             self._savings.count("miss")
             return await inner(call)
+        return await self._fly(inner, call, question)
+
+    async def _fly(self, inner: Handler, call: Call, question: Question) -> Reply | Refusal:
         flight = self.flights.of(inner, question.flight)
         if flight is None and self.flights.landed != question.landed:
             # It may have come while the limits were asked.
@@ -106,7 +109,12 @@ class Cache:
             flight = self.flights.start(inner, question.flight, call, question)
         else:
             self._savings.count("collapsed")
-        return await flight.share(call)
+        while (outcome := await flight.share(call)) is None:  # each time one more of those who wait is told
+            flight = self.flights.of(inner, question.flight)
+            if flight is None:
+                call.cached_by = ""
+                flight = self.flights.start(inner, question.flight, call, question)
+        return outcome
 
     def _give(self, call: Call, hit: Hit) -> Reply:
         self._savings.count("hit")

@@ -2,10 +2,12 @@
 
 Its task belongs to nobody, so whoever leaves disturbs nobody; when all have left, it ends. What it costs is
 paid for by one of those who are there at its end, or by the last one who leaves. All of them have the same
-key, for keys share no answers.
+key, for keys share no answers. It flies as the one who began it: where that one had too little left of its
+time or its budget, those who have more ask again.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, cast
@@ -13,16 +15,27 @@ from typing import Final, NamedTuple, Protocol, cast
 from gateway.call import Call, Handler, Reply
 from gateway.caller import INTERACTIVE
 from gateway.clock import Clock
-from gateway.errors import INTERNAL_ERROR, RESET, Failure, Refusal
+from gateway.errors import (
+    DEADLINE_IN_QUEUE,
+    INSUFFICIENT_QUOTA,
+    INTERNAL_ERROR,
+    RESET,
+    TOTAL,
+    UPSTREAM_TIMEOUT,
+    Failure,
+    Refusal,
+)
+from gateway.layers.cache_bill import pay, show, spare
 from gateway.layers.cache_stream import Branch, Fan
 from gateway.log import logger
-from gateway.policy.price import cost
-from gateway.policy.spending import NOTHING, spent
+from gateway.policy.spending import NOTHING
 from gateway.store.answers import Unreachable
 from gateway.streams import Pumped, outcome_of
 
 _GIVEN_UP: Final = Failure(INTERNAL_ERROR, "Internal error of the gateway.", cause=RESET)
-
+_LATE: Final = Failure(UPSTREAM_TIMEOUT, "The answer did not come within this call's time-out.", cause=TOTAL)
+_WORTH_S: Final = 1.0
+"""With so much time left, when it was too late for another one, a call is worth asking again."""
 
 Keep = Callable[[], Awaitable[None]]
 """Keeps an answer."""
@@ -48,15 +61,18 @@ class Errand(Protocol):
         """The stream has ended well; as `Flown.keep`."""
 
 
+_Told = Reply | Refusal | Failure | None
+
+
 class _Member:
     """One caller of a flight, and the future on which it waits."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.turn: asyncio.Future[Reply | Refusal | Failure] = asyncio.get_running_loop().create_future()
+        self.turn: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
         self.branch: Branch | None = None
 
-    def tell(self, outcome: Reply | Refusal | Failure) -> None:
+    def tell(self, outcome: "_Told") -> None:
         if not self.turn.done():
             self.turn.set_result(outcome)
 
@@ -71,6 +87,7 @@ class Flight:
         self.members: list[_Member] = []
         self._errand = errand
         self._clock = clock
+        self._deadline = call.deadline  # of who began it; it may have been sent with no later one
         self._outcome: Reply | Refusal | Failure | None = None
         self._stream: Pumped | None = None
         self._fan: Fan | None = None
@@ -82,9 +99,9 @@ class Flight:
         """Whether one more may join."""
         return bool(self.members) and (self._fan is None or self._fan.open)
 
-    async def share(self, call: Call) -> Reply | Refusal:
-        """Its answer for one more caller. Raises Failure."""
-        member = _Member(call)
+    async def share(self, call: Call) -> Reply | Refusal | None:
+        """Its answer for one more caller; None for one who may do better by asking again. Raises Failure."""
+        member, expiry = _Member(call), None
         ours = self.call
         ours.deadline = max(ours.deadline, call.deadline)  # nobody's haste is the others'
         if call.priority == INTERACTIVE:
@@ -94,11 +111,17 @@ class Flight:
         self.members.append(member)
         if self._outcome is not None:
             self._tell(member, self._outcome)
+        if call.deadline != math.inf:
+            delay = call.deadline - self._clock()
+            expiry = asyncio.get_running_loop().call_later(delay, self._expire, member)
         try:
             outcome = await member.turn
         except asyncio.CancelledError:
             self._leave(member)
             raise
+        finally:
+            if expiry is not None:
+                expiry.cancel()
         if isinstance(outcome, Failure):
             raise outcome.again()
         return outcome
@@ -150,10 +173,10 @@ class Flight:
         self._over = True
         payer = next(iter(self.members), None)
         if payer is not None and payer.branch is not None:
-            _pay(payer.call, call)
+            pay(payer.call, call)
             payer.branch.reader.hear(told)
         for member in self.members[1:]:
-            _spare(member.call, call)
+            spare(member.call, call)
         self._fan.end(failure, told.error, told.finish)
         return self._errand.heard(call) if failure is None else None
 
@@ -162,26 +185,46 @@ class Flight:
         for member in tuple(self.members):
             self._tell(member, outcome)
 
+    def _expire(self, member: _Member) -> None:
+        """It has no time left. Where nobody has more than it, the upstream call itself ends for that."""
+        if not member.turn.done() and self.call.deadline > member.call.deadline:
+            self._leave(member)
+            member.tell(_LATE)
+
     def _tell(self, member: _Member, outcome: Reply | Refusal | Failure) -> None:
         call, ours = member.call, self.call
+        if not isinstance(outcome, Reply) and self._others(call, outcome):
+            self.members.remove(member)
+            member.tell(None)
+            return
         first = member is self.members[0]
-        _show(call, ours, first=first)
+        show(call, ours, first=first)
         if self._fan is not None and isinstance(outcome, Reply):
             member.branch = branch = Branch(self._fan, lambda _: self._leave(member))
             self._fan.join(branch)
             outcome = Reply(outcome.status, stream=branch)
             if self._over:
-                _spare(call, ours)
+                spare(call, ours)
         elif first:
-            _pay(call, ours)
+            pay(call, ours)
         else:
-            _spare(call, ours)
+            spare(call, ours)
         status = call.notes.get("cache-status", "")
         if call.cached_by == "collapsed":
             call.notes["cache-status"] = f"{status}; collapsed"
         elif self._stored:
             call.notes["cache-status"] = f"{status}; stored"
         member.tell(outcome)
+
+    def _others(self, call: Call, outcome: Refusal | Failure) -> bool:
+        """Whether this came of another one's budget or haste, and not of what this call has."""
+        ours, kind = self.call, outcome.kind
+        if kind is INSUFFICIENT_QUOTA and ours.ceiling is not None:
+            return call.ceiling is None or call.ceiling > ours.ceiling
+        if kind is not DEADLINE_IN_QUEUE and not (isinstance(outcome, Failure) and outcome.cause == TOTAL):
+            return False
+        now = self._clock()
+        return self._deadline - now < _WORTH_S <= call.deadline - now
 
     def _leave(self, member: _Member) -> None:
         """It has left, or has all of its stream. A flight without anybody ends."""
@@ -195,48 +238,13 @@ class Flight:
                 # What it has cost so far others will pay for.
                 member.call.tokens, member.call.estimate = NOTHING, None
             return
-        _show(member.call, self.call, first=True)
-        _pay(member.call, self.call)
+        show(member.call, self.call, first=True)
+        pay(member.call, self.call)
         if self._stream is not None and member.branch is not None:
             member.branch.reader.hear(self._stream.reader)
         if self.task is not None:
             # Not before it has begun: of a task that is cancelled before, not even `finally` runs.
             asyncio.get_running_loop().call_soon(self.task.cancel)
-
-
-def _show(call: Call, ours: Call, *, first: bool) -> None:
-    """What a caller's own call shows of the upstream call; times only once, for they are measured."""
-    call.candidate, call.attempts, call.passing = ours.candidate, ours.attempts, ours.passing
-    call.order = ours.order
-    call.finish, call.batch_size, call.changed = ours.finish, ours.batch_size, ours.changed
-    call.notes |= {name: value for name, value in ours.notes.items() if name not in call.notes}
-    if first:
-        call.sent_at, call.answered_at, call.first_token_at = (
-            ours.sent_at,
-            ours.answered_at,
-            ours.first_token_at,
-        )
-        call.queue_s = ours.queue_s
-        call.estimate = ours.estimate
-
-
-def _pay(call: Call, ours: Call) -> None:
-    """This caller's key is charged for it."""
-    call.cached_by = ""
-    call.tokens, call.generated, call.estimated = ours.tokens, ours.generated, ours.estimated
-    call.cost, call.spent_before = ours.cost, ours.spent_before
-    call.estimate = ours.estimate or call.estimate
-    call.saved, call.saved_cost = ours.saved, ours.saved_cost
-
-
-def _spare(call: Call, ours: Call) -> None:
-    """This one has it for nothing."""
-    call.cached_by = "collapsed"
-    call.tokens, call.cost, call.estimate = NOTHING, 0, None
-    if ours.outcome == "ok" and ours.candidate is not None:
-        price = ours.candidate.price
-        call.saved = used = spent(ours)
-        call.saved_cost = None if price is None else cost(used, price)
 
 
 class Flights:

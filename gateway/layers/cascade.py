@@ -67,8 +67,9 @@ class Cascade:
         route, told = call.route, dict(call.notes)
         if route is None:
             raise AssertionError("the gates above set the route")
-        strong = Ranked(call, [one for one in route.candidates if one in call.order], self._estimate).strong
-        cheap = call.candidate not in strong
+        ranked = Ranked(call, [one for one in route.candidates if one in call.order], self._estimate)
+        strong = ranked.strong
+        cheap = call.candidate not in strong and not ranked.alike
         reply = await inner(call)
         # Another one may have answered in its place: a candidate that could, or a fallback.
         if not cheap or call.candidate in strong or call.candidate not in call.order:

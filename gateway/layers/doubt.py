@@ -10,7 +10,10 @@ from gateway.wire.json_shape import fits
 from gateway.wire.whole_chat import Asked, Said, asked, said
 
 _LONGEST: Final = 16_000
-"""Characters of an answer whose sums are recomputed."""
+"""Characters of a choice whose sums are recomputed."""
+
+_MOST_CHOICES: Final = 8
+"""Of an answer, that are looked at: a client may ask for a hundred, and nothing else runs meanwhile."""
 
 
 class Terms(NamedTuple):
@@ -21,12 +24,12 @@ class Terms(NamedTuple):
 
 
 def doubt(request: bytes, answer: bytes, terms: Terms) -> str:
-    """The name of the first check that one of its choices does not pass; empty where all pass.
+    """The name of the first check that one of its first choices does not pass; empty where all pass.
 
     An answer in a shape of its own is not judged.
     """
     form = asked(request)
-    for choice in said(answer):
+    for choice in said(answer)[:_MOST_CHOICES]:
         for name, fails in _CHECKS.items():
             if name in terms.checks and fails(choice, form, terms):
                 return name

@@ -25,25 +25,25 @@ class Estimates:
 
     def make(self, call: Call) -> Estimate:
         """The call's estimate, for its candidate."""
-        if call.candidate is None or call.caller is None:
+        candidate, caller, body = call.candidate, call.caller, call.body
+        if candidate is None or caller is None:
             raise AssertionError("the gates above set both")
-        weight, caps = payload.measure(call.body, call.endpoint)
-        call.estimate = self._estimator.estimate(
-            weight, caps, call.candidate.model, call.caller.name, call.body
-        )
-        return call.estimate
+        weight, caps = payload.measure(body, call.endpoint)
+        estimate = self._estimator.estimate(weight, caps, candidate.model, caller.name, body)
+        call.estimate = estimate
+        return estimate
 
     def book(self, call: Call, used: Tokens, now: float) -> None:
-        """The call is over; what an upstream has counted itself is learned from."""
-        estimate = call.estimate
-        if estimate is None or call.tokens is None or call.candidate is None or call.caller is None:
+        """The call is over; what an upstream has counted itself is compared and learned from."""
+        estimate, candidate = call.estimate, call.candidate
+        if estimate is None or call.tokens is None or candidate is None or call.caller is None:
             return
         if call.batch_size > 1:  # its tokens are a share by our own estimate
             return
-        if call.route is not None and used.input > 0 and estimate.input > 0:
-            self._ratio(call.route.name)(used.input / estimate.input)
-        model = call.candidate.model
+        model = candidate.model
         seen = self._seen[model] = self._seen.get(model, 0) + 1
         if seen > ALL and seen % ONE_IN:
             return  # learning costs more than the estimate; what is known by now changes slowly
+        if call.route is not None and used.input > 0 and estimate.input > 0:
+            self._ratio(call.route.name)(used.input / estimate.input)
         self._estimator.learn(estimate, model, call.caller.name, used)

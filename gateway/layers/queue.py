@@ -12,7 +12,7 @@ from gateway.errors import Refusal
 from gateway.layers.spill import MOVED, Moves, Watch
 from gateway.policy.line import Line
 from gateway.policy.order import WaitingRoom, Waits
-from gateway.policy.waiter import OVER, WAITING, Waiter
+from gateway.policy.waiter import OUTSIDE, WAITING, Waiter
 
 _TICK_S: Final = 0.001
 """The shortest timer: loops count in milliseconds, and a timer that rings early would ring again at once."""
@@ -26,22 +26,21 @@ class Place(Waiter):
     turn: asyncio.Future[Refusal | None]
 
     def __init__(self, queue: "Queue", line: Line, call: Call, now: float) -> None:
-        caller = call.caller
-        Waiter.__init__(
-            self,
-            "" if caller is None else caller.name,
-            call.priority,
-            _expected(call.estimate, line),
-            min(call.deadline, call.accepted_at + line.total_s),
-            now,
-        )
+        # All of a waiter is set here, for every call needs one: one frame less.
+        caller, estimate, last = call.caller, call.estimate, call.accepted_at + line.total_s
+        self.key = "" if caller is None else caller.name
+        self.priority = call.priority
+        self.tokens = 1 if estimate is None else _expected(estimate, line)
+        self.deadline = call.deadline if call.deadline < last else last
+        self.arrived = now
+        self.stream = call.stream
+        self.state = OUTSIDE
         self.queue = queue
         self.line = line
 
     def settle(self, call: Call, now: float) -> None:
-        """The call is over, or its answer has been read whole; the second time nothing is left to do."""
-        if self.state != OVER:
-            self.queue.settle(self, call, now)
+        """The call is over."""
+        self.queue.settle(self, call, now)
 
 
 class Queue:
@@ -104,12 +103,10 @@ class Queue:
             place = Place(self, line, call, now)
             told = self._room.arrive(line, place, now)
             if told is None:
-                call.lease.hold(place)
                 self._waited[line.name](0.0)
                 return self._held(inner, call, place)
             if isinstance(told, Refusal):
                 return _tell(told)
-            call.lease.hold(place)
             self._begin(place, told, now)
             return self._wait(inner, call, place)
 
@@ -130,13 +127,10 @@ class Queue:
             self._wake(line, self._room.next(line, now), now)
 
     def settle(self, place: Place, call: Call, now: float) -> None:
-        """Take back what the call holds: its permit, or its place among the waiting."""
+        """Take back the permit that the call holds; a second time nothing is left to do."""
         if self._ahead and self._ahead.get(call) is place:
             del self._ahead[call]
-        if place.state == WAITING:
-            going = self._room.leave(place.line, place, now)
-        else:
-            going = self._room.release(place.line, place, _used(call), now)
+        going = self._room.release(place.line, place, _used(call), now)
         if going or place.line.pace is not None:
             self._wake(place.line, going, now)
 
@@ -145,12 +139,15 @@ class Queue:
 
         What else comes back has been read whole, and need not wait for the client to take it.
         """
-        reply = None
         try:
             reply = await inner(call)
-        finally:
-            if type(reply) is not Reply or reply.stream is None:
-                place.settle(call, self._clock())
+        except BaseException:
+            self.settle(place, call, self._clock())
+            raise
+        if type(reply) is Reply and reply.stream is not None:
+            call.lease.hold(place)
+        else:
+            self.settle(place, call, call.answered_at or self._clock())
         return reply
 
     def _begin(self, place: Place, told: Waits, now: float) -> None:
@@ -207,6 +204,8 @@ class Queue:
         # Its permit is taken here and now: in the same turn of the loop others look for one too.
         line = self._lines[call.order[0].upstream]
         ahead = Place(self, line, call, now)
+        if ahead.deadline <= now:  # that one's whole time for a call is over: it keeps its place here
+            return True
         if self._room.arrive(line, ahead, now) is None:
             call.lease.hold(ahead)
             self._ahead[call] = ahead
@@ -246,10 +245,8 @@ async def _tell(refusal: Refusal) -> Refusal:
     return refusal
 
 
-def _expected(estimate: Estimate | None, line: Line) -> int:
+def _expected(estimate: Estimate, line: Line) -> int:
     """Tokens that the call is expected to cost; of a guess no more than the pace ever lets through."""
-    if estimate is None:
-        return 1
     output = estimate.output
     if line.pace is not None and not estimate.capped:
         output = int(min(output, max(0.0, line.pace.largest - estimate.input)))

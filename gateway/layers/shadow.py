@@ -107,7 +107,9 @@ class Shadow:
         ranked = Ranked(call, [one for one in route.candidates if one in call.order], self._estimate)
         tiers, body = (ranked.ascending[:1], ranked.strong), call.body
         reply = await inner(call)
-        if isinstance(reply, Reply) and not call.changed and not self._background.full:
+        if ranked.alike:
+            return reply
+        if isinstance(reply, Reply) and self._fits(call, reply):
             number = next((at for at, tier in enumerate(tiers) if call.candidate in tier), None)
             if number is not None:
                 # One of them: a choice of several would be taken for two tiers again.
@@ -115,6 +117,10 @@ class Shadow:
                 first, swapped = reply.body, number == 1
                 self._background.begin(lambda: self._ask(inner, second, body, first, sample, swapped))
         return reply
+
+    def _fits(self, call: Call, reply: Reply) -> bool:
+        """Whether the answer is as its model gave it and not too long to be kept, and one more may begin."""
+        return not call.changed and len(reply.body) <= LONGEST and not self._background.full
 
     def _second(self, call: Call, route: Route, tier: Sequence[Candidate]) -> Call:
         """The same call, to this tier alone, behind everybody else's, at nobody's expense."""
@@ -141,13 +147,15 @@ class Shadow:
             return
         finally:
             second.lease.settle(second, self._clock())
-        if isinstance(reply, Reply):
+        if isinstance(reply, Reply) and len(reply.body) <= LONGEST:
             weak, strong = (reply.body, first) if swapped else (first, reply.body)
-            written = line(body, _pair(body, weak, strong))
+            # Nobody waits for it, so nobody shall be held up by it.
+            written = await asyncio.to_thread(_written, body, weak, strong)
             if written is not None:
                 await sample.file.add(written)
 
 
-def _pair(body: bytes, weak: bytes, strong: bytes) -> Pair:
+def _written(body: bytes, weak: bytes, strong: bytes) -> bytes | None:
     texts = ["".join(one.text for one in said(answer)[:1]) for answer in (weak, strong)]
-    return Pair(texts[0], texts[1], *(doubt(body, answer, _CHECKS) != "" for answer in (weak, strong)))
+    doubtful = [doubt(body, answer, _CHECKS) != "" for answer in (weak, strong)]
+    return line(body, Pair(texts[0], texts[1], doubtful[0], doubtful[1]))

@@ -1,11 +1,10 @@
 """What a call has used and cost, once it is over: into the usage ledger, the metrics and the estimates."""
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from gateway.call import Call, Spent, Tokens
 from gateway.errors import Refusal
-from gateway.metrics import Metrics
+from gateway.metrics import Metrics, adders
 from gateway.policy.calendar import Calendar
 from gateway.policy.price import cost
 from gateway.policy.spending import NOTHING, attempts_before, spent
@@ -40,9 +39,9 @@ class Spend:
         self._books = books
         self._paid = paid
         self._always = always
-        self._cost = lru_cache(maxsize=None)(metrics.cost.labels)
-        self._unpriced = lru_cache(maxsize=None)(metrics.unpriced.labels)
-        self._estimated = lru_cache(maxsize=None)(metrics.estimated.labels)
+        self._cost = adders(metrics.cost)
+        self._unpriced = adders(metrics.unpriced)
+        self._estimated = adders(metrics.estimated)
 
     def admit(self, call: Call, now: float) -> Refusal | None:
         """Everybody may pass; streams are asked for their usage where it is needed."""
@@ -77,11 +76,11 @@ class Spend:
         if call.route is not None and call.caller is not None:
             model, upstream = call.route.name, one.candidate.upstream
             if nanos:
-                self._cost(model, upstream, call.caller.name).inc(nanos / NANO)
+                self._cost(model, upstream, call.caller.name)(nanos / NANO)
             elif nanos is None and one.tokens is not NOTHING:
-                self._unpriced(model, upstream).inc()
+                self._unpriced(model, upstream)(1)
             if one.estimated:
-                self._estimated(model, upstream).inc()
+                self._estimated(model, upstream)(1)
         for paid in self._paid:
             paid(call, one, nanos, now, last)
         return nanos

@@ -123,10 +123,14 @@ class Trial:
 
     async def _go_on(self, chosen: Next) -> Reply | Refusal:
         call, attempt, candidate = self._call, self._attempt, chosen.candidate
-        pause_s = chosen.at - attempt.clock()
-        if pause_s > 0.0:
+        now = attempt.clock()
+        if call.sent_at:
+            call.ready_at += now - call.sent_at  # which was the upstream's time, not the gateway's own
+            call.sent_at = 0.0  # until it is sent again: who leaves before that pays for no further attempt
+        if chosen.at > now:
             self._give_back(candidate)
-            await attempt.sleep(pause_s)
+            await attempt.sleep(chosen.at - now)
+            call.ready_at += attempt.clock() - now
             if not self._admits(candidate):
                 self._plan.skip(candidate)
                 other = self._plan.next(attempt.clock(), self._admits)

@@ -8,11 +8,13 @@ arithmetic in Redis (`gateway/store/account.lua`).
 import math
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from gateway.caller import Standing, Terms
-from gateway.policy.rate_limit import Meter, whole
+from gateway.policy.rate_limit import Meter
 
 
-class Ask(NamedTuple):
+class Ask(Struct, frozen=True, gc=False):
     """What a call may use. `firm` tokens are asked for: the input, and a cap that the client sent.
 
     `guess` is the output expected beyond them: no more of it is reserved than the limit has left, so that a
@@ -46,18 +48,15 @@ class Denial(NamedTuple):
     wait: float
 
 
-class Reservation:
+class Reservation(Struct, gc=False, eq=False):
     """What one call took at the door, at `at`. `tokens` and `cost` (nano-dollars of `day`) may come back."""
 
-    __slots__ = ("at", "cost", "day", "id", "mark", "tokens")
-
-    def __init__(self, id: str, tokens: int, mark: float, cost: int, day: str, at: float = 0.0) -> None:
-        self.id = id
-        self.tokens = tokens
-        self.mark = mark
-        self.cost = cost
-        self.day = day
-        self.at = at
+    id: str
+    tokens: int
+    mark: float
+    cost: int
+    day: str
+    at: float = 0.0
 
 
 class Account:
@@ -80,35 +79,74 @@ class Account:
         """Take all of it, or nothing and say why."""
         if day > self.day:  # not `!=`: a call of before midnight must not bring yesterday back
             self.day, self.gone = day, 0
-        denial = self._denied(ask, now)
-        if denial is not None:
-            return denial
-        budget = self.terms.usd_per_day
-        cost = ask.cost if budget is None else ask.promised(budget - self.gone)
+        _, _, concurrency, budget = self.terms
+        requests, tokens, cost, reserved = self.requests, self.tokens, ask.cost, ask.firm
+        tokens_left = 0.0 if tokens is None else tokens.left(now)
+        # Nearly always there is room for certain; what denies, and for how long, takes longer to tell.
+        if (
+            (concurrency is not None and self.places >= concurrency)
+            or (requests is not None and requests.left(now) < 1.0)
+            or (tokens is not None and tokens_left <= reserved)
+            or (budget is not None and budget - self.gone <= cost)
+        ):
+            denial = self._denied(ask, now)
+            if denial is not None:
+                return denial
+        if budget is not None:
+            cost = ask.promised(budget - self.gone)
         self.places += 1
         self.gone += cost
-        if self.requests is not None:
-            self.requests.take(1, now)
-        if self.tokens is None:
+        if requests is not None:
+            requests.take(1, now)
+        if tokens is None:
             return Reservation(id, 0, 0.0, cost, self.day, now)
-        reserved = ask.firm + min(ask.guess, int(max(0.0, self.tokens.left(now) - ask.firm)))
-        return Reservation(id, reserved, self.tokens.take(reserved, now), cost, self.day, now)
+        spare = int(tokens_left) - reserved
+        if spare > 0:
+            reserved += ask.guess if ask.guess < spare else spare
+        return Reservation(id, reserved, tokens.take(reserved, now), cost, self.day, now)
+
+    def full(self, now: float) -> Denial | None:
+        """Why any call would be refused now, whatever it asks for.
+
+        None where it must be known for what it asks: where its tokens may have to wait for longer, or where
+        no wait helps, for the budget is spent.
+        """
+        requests, terms = self.requests, self.terms
+        if (requests is None or requests.left(now) >= 1.0) and (
+            terms.concurrency is None or self.places < terms.concurrency
+        ):
+            return None
+        limit, wait = self._busy(now)
+        # No call that fits into its limit at all waits for longer than until the bucket of tokens is empty.
+        unsure = self.tokens is not None and self.tokens.reset(now) > wait
+        if not limit or unsure or (terms.usd_per_day is not None and self.gone >= terms.usd_per_day):
+            return None
+        return Denial(limit, wait)
+
+    def _busy(self, now: float) -> tuple[str, float]:
+        """The limit of places or requests that is reached, and the wait for it; none has no name."""
+        limit, longest, concurrency = "", 0.0, self.terms.concurrency
+        if concurrency is not None and self.places >= concurrency:
+            limit, longest = "concurrency", max(1e-3, self._held_s / concurrency)
+        if self.requests is not None and (wait := self.requests.wait(1, now)) > longest:
+            limit, longest = "rpm", wait
+        return limit, longest
 
     def _denied(self, ask: Ask, now: float) -> Denial | None:
-        terms = self.terms
-        if terms.tpm is not None and ask.firm > terms.tpm:
+        tpm, budget = self.terms.tpm, self.terms.usd_per_day
+        firm = ask.firm
+        if tpm is not None and firm > tpm:
             return Denial("too_large", math.inf)
-        if terms.usd_per_day is not None and self._over_budget(ask, terms.usd_per_day):
+        if budget is not None and self._over_budget(ask, budget):
             return Denial("usd_per_day", math.inf)
-        limit, longest = "", 0.0
-        if terms.concurrency is not None and self.places >= terms.concurrency:
-            limit, longest = "concurrency", max(1e-3, self._held_s / terms.concurrency)
-        for name, meter, units in (("rpm", self.requests, 1), ("tpm", self.tokens, ask.firm)):
-            if meter is None or (name == "tpm" and not ask.firm and not ask.guess):
-                continue  # who wants no tokens need not wait for a debt of them to be paid
-            wait = meter.wait(units, now)
-            if wait > longest:
-                limit, longest = name, wait
+        limit, longest = self._busy(now)
+        # Who wants no tokens need not wait for a debt of them to be paid.
+        if (
+            self.tokens is not None
+            and (firm or ask.guess)
+            and (wait := self.tokens.wait(firm, now)) > longest
+        ):
+            limit, longest = "tpm", wait
         return Denial(limit, longest) if limit else None
 
     def _over_budget(self, ask: Ask, budget: int) -> bool:
@@ -124,10 +162,11 @@ class Account:
         if reservation.day == self.day:
             self.gone += cost - reservation.cost
         if self.tokens is not None:
-            if tokens > reservation.tokens:
-                self.tokens.take(tokens - reservation.tokens, now)
+            unused = reservation.tokens - tokens
+            if unused < 0:
+                self.tokens.take(-unused, now)
             else:
-                self.tokens.give_back(reservation.tokens - tokens, reservation.mark, now)
+                self.tokens.give_back(unused, reservation.mark, now)
 
     def spent(self, day: str) -> int:
         """Nano-dollars of this day, reserved ones included."""
@@ -135,10 +174,6 @@ class Account:
 
     def standing(self, now: float) -> Standing:
         """What is left now."""
-        requests, tokens = self.requests, self.tokens
-        return Standing(
-            whole(requests.left(now)) if requests is not None else 0,
-            requests.reset(now) if requests is not None else 0.0,
-            whole(tokens.left(now)) if tokens is not None else 0,
-            tokens.reset(now) if tokens is not None else 0.0,
-        )
+        requests_left, requests_reset = (0, 0.0) if self.requests is None else self.requests.state(now)
+        tokens_left, tokens_reset = (0, 0.0) if self.tokens is None else self.tokens.state(now)
+        return Standing(requests_left, requests_reset, tokens_left, tokens_reset)

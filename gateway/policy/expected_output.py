@@ -17,16 +17,13 @@ class ExpectedOutput:
     estimate by 0.9 steps, another one lowers it by 0.1; at rest one in ten is longer.
     """
 
-    __slots__ = ("_log", "_seen")
+    __slots__ = ("_log", "_seen", "tokens")
 
     def __init__(self) -> None:
         self._log = 0.0
         self._seen = 0
-
-    @property
-    def tokens(self) -> int:
+        self.tokens = 1
         """So many tokens at most are to be expected; at least 1."""
-        return math.ceil(math.exp(self._log))
 
     def learn(self, tokens: float) -> None:
         """An answer had this many tokens."""
@@ -34,7 +31,8 @@ class ExpectedOutput:
         self._seen += 1
         if self._seen == 1:
             self._log = seen
-            return
-        step = max(_SLOWEST, 1.0 / self._seen)
-        self._log += step * (QUANTILE if seen > self._log else QUANTILE - 1.0)
-        self._log = min(max(self._log, 0.0), math.log(_LONGEST))
+        else:
+            step = max(_SLOWEST, 1.0 / self._seen)
+            self._log += step * (QUANTILE if seen > self._log else QUANTILE - 1.0)
+            self._log = min(max(self._log, 0.0), math.log(_LONGEST))
+        self.tokens = math.ceil(math.exp(self._log))

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Collection
-from functools import lru_cache
 from typing import Final, Protocol
 
-from gateway.call import Call, Candidate, Estimate
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.call import EMBEDDINGS, Call, Candidate, Estimate
 from gateway.caller import Terms
 from gateway.errors import (
     CONCURRENCY_LIMITED,
@@ -17,7 +19,7 @@ from gateway.errors import (
     Kind,
     Refusal,
 )
-from gateway.metrics import Metrics
+from gateway.metrics import Metrics, counter
 from gateway.policy.account import Account, Ask, Denial, Reservation
 from gateway.policy.calendar import Calendar
 from gateway.policy.price import most
@@ -38,22 +40,23 @@ class Limit:
         """`estimate` fills in `call.estimate` and gives it."""
         self._estimate = estimate
         self._calendar = calendar
-        self._rejections = lru_cache(maxsize=None)(metrics.limit_rejections.labels)
+        self._rejected = counter(metrics.limit_rejections)
 
     def admit(self, call: Call, now: float) -> Refusal | None:
         """Reserve all that the call may use, or refuse."""
         account = call.caller.account if call.caller is not None else None
         if not isinstance(account, Account):
             return None
-        unpriced = self.unpriced(call, account.terms)
-        if unpriced is not None:
+        terms = account.terms
+        if terms.usd_per_day is not None and (unpriced := self.unpriced(call, terms)) is not None:
             return unpriced
-        ask, day = self.ask(call, account.terms), self.day(now)
+        ask, day = self.ask(call, terms), self._calendar.day(now)
         outcome = account.reserve(ask, day, now)
-        while isinstance(outcome, Denial) and (less := self.less(call, ask, outcome)) is not None:
+        while isinstance(outcome, Denial):
+            less = self.less(call, ask, outcome)
+            if less is None:
+                return self.refused(call, terms, outcome, now)
             ask, outcome = less, account.reserve(less, day, now)
-        if isinstance(outcome, Denial):
-            return self.refused(call, account.terms, outcome, now)
         call.lease.hold(Held(account, outcome))
         return None
 
@@ -67,7 +70,8 @@ class Limit:
             return None
         for route in (call.route, *call.route.fallbacks):
             for number, candidate in enumerate(route.candidates):
-                if candidate.price is None:
+                price = candidate.price
+                if price is None or (price.output is None and call.endpoint != EMBEDDINGS):
                     place = f"models.{route.name}.candidates[{number}].price"
                     return Refusal(
                         MODEL_NOT_ALLOWED,
@@ -79,18 +83,21 @@ class Limit:
 
     def ask(self, call: Call, terms: Terms) -> Ask:
         """What the call may use, as far as these limits count it: a kept answer uses nothing."""
-        if (terms.tpm is None and terms.usd_per_day is None) or call.hit is not None:
+        _, tpm, _, budget = terms
+        if (tpm is None and budget is None) or call.hit is not None:
             return _NO_TOKENS
         estimate = call.estimate or self._estimate(call)
         firm, guess = estimate.input, estimate.output
         if estimate.capped:
             firm, guess = firm + guess, 0
-        elif terms.tpm is not None:
-            guess = min(guess, max(0, int(terms.tpm) - firm))
-        if terms.usd_per_day is None or call.route is None:
+        elif tpm is not None and firm + guess > tpm:
+            guess = max(0, int(tpm) - firm)
+        if budget is None or (route := call.route) is None:
             return Ask(firm, guess)
-        routes = (call.route, *call.route.fallbacks)
-        return Ask(firm, guess, *_cost([one for route in routes for one in route.candidates], estimate))
+        candidates = route.candidates
+        for fallback in route.fallbacks:
+            candidates += fallback.candidates
+        return Ask(firm, guess, *_cost(candidates, estimate))
 
     def less(self, call: Call, ask: Ask, denial: Denial) -> Ask | None:
         """The same at the next lower price of a candidate, where the budget does not reach for this one.
@@ -107,13 +114,13 @@ class Limit:
             return None
         firm, guess = max(lower, key=sum)
         call.ceiling = firm + guess
-        return ask._replace(cost=firm, guess_cost=guess)
+        return replace(ask, cost=firm, guess_cost=guess)
 
     def refused(self, call: Call, terms: Terms, denial: Denial, now: float) -> Refusal:
         """Count and word a denial."""
         limit, wait = denial
         key = call.caller.name if call.caller is not None else ""
-        self._rejections(key, limit).inc()
+        self._rejected(key, limit)
         if limit == "too_large":
             asked = self.ask(call, terms).firm
             return Refusal(
@@ -139,27 +146,29 @@ class Limit:
 
 def _cost(candidates: Collection[Candidate], estimate: Estimate) -> tuple[int, int]:
     """Nano-dollars at the dearest of them: of the firm tokens, and of the guess."""
-    whole = most(estimate, candidates)
-    firm = whole if estimate.capped else most(estimate._replace(output=0), candidates)
-    return firm, whole - firm
+    firm, whole = most(estimate, candidates)
+    return (whole, 0) if estimate.capped else (firm, whole - firm)
 
 
 class Settles(Protocol):
     """An account, of whichever kind."""
 
+    @property
+    def terms(self) -> Terms:
+        """The key's limits."""
+
     def settle(self, reservation: Reservation, tokens: int, cost: int, now: float) -> None:
         """See Account."""
 
 
-class Held:
+class Held(Struct, gc=False, eq=False):
     """Holder: settles a reservation with what the call has used."""
 
-    __slots__ = ("_account", "_reservation")
-
-    def __init__(self, account: Settles, reservation: Reservation) -> None:
-        self._account = account
-        self._reservation = reservation
+    account: Settles
+    reservation: Reservation
 
     def settle(self, call: Call, now: float) -> None:
         """The call is over."""
-        self._account.settle(self._reservation, all_tokens(call), call.cost or 0, now)
+        account = self.account
+        tokens = 0 if account.terms.tpm is None else all_tokens(call)
+        account.settle(self.reservation, tokens, call.cost or 0, now)

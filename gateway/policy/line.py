@@ -18,7 +18,13 @@ from gateway.policy.tally import Tally
 from gateway.policy.waiter import GOING, Waiter
 
 AGING_S: Final = 30.0
-_SMOOTHING: Final = 0.1  # the newest sample's part in the mean hold time
+_MEMORY_S: Final = 10.0
+_LEAST: Final = 20
+"""How long a permit is held is a mean over the last 10 s, or over the last 20 calls where those took longer.
+
+Many wait behind each other: a mean of the last few calls, whose own chance is as large as what it is to tell,
+lets the line grow whenever it is low by chance, and refuses whom there is a place for whenever it is high.
+"""
 
 
 class Lane:
@@ -75,7 +81,9 @@ class Line:
 
     __slots__ = (
         "_hold",
+        "_holds",
         "_last",
+        "_learned",
         "active",
         "free",
         "held_until",
@@ -100,7 +108,9 @@ class Line:
         self._last: tuple[str, ...] = ()  # the key that was active last
         self.waiting = 0
         self.held_until = 0.0  # the pace holds the first waiter until then; 0.0: it holds nobody
-        self._hold: float | None = None
+        self._hold = 0.0
+        self._holds = 0.0  # how many of them the mean is made of, older ones in part
+        self._learned = 0.0  # when the latest was added
 
     @property
     def in_flight(self) -> int:
@@ -110,7 +120,7 @@ class Line:
     @property
     def hold(self) -> float | None:
         """Seconds for which a permit is held, a mean; None while nothing is known."""
-        return self._hold
+        return self._hold if self._holds else None
 
     def oldest_s(self, now: float) -> float:
         """Seconds for which the oldest waiter has waited; 0.0 without any."""
@@ -173,14 +183,19 @@ class Line:
             ranks.append((late, self.tally.of(key), waiter.number, waiter))
         return min(ranks)[3]
 
-    def learn_hold(self, seconds: float) -> None:
-        """Learn how long a permit is held."""
-        mean = self._hold
-        self._hold = seconds if mean is None else mean + _SMOOTHING * (seconds - mean)
+    def learn_hold(self, seconds: float, now: float) -> None:
+        """A permit that was held for so long has come back."""
+        known = self._holds
+        kept = known * _MEMORY_S / (_MEMORY_S + now - self._learned)
+        if kept < _LEAST:
+            kept = known if known < _LEAST else _LEAST
+        self._holds = kept = kept + 1.0
+        self._hold += (seconds - self._hold) / kept
+        self._learned = now
 
     def lasts(self, calls: int, tokens: float) -> float | None:
         """Seconds that so many calls take to leave the line; None while nothing is known."""
-        by_permits = None if self._hold is None else calls * self._hold / self.permits
+        by_permits = calls * self._hold / self.permits if self._holds else None
         if self.pace is None:
             return by_permits
         return max(by_permits or 0.0, self.pace.lasts(calls, tokens))

@@ -57,7 +57,7 @@ class WaitingRoom:
         """
         if waiter.state != GOING:
             return []
-        line.learn_hold(now - waiter.since)
+        line.learn_hold(now - waiter.since, now)
         return self._back(line, waiter, used, now)
 
     def give_back(self, line: Line, waiter: Waiter, now: float) -> list[Waiter]:
@@ -103,7 +103,7 @@ class WaitingRoom:
     def too_late(self, line: Line, waiter: Waiter, now: float) -> Refusal:
         """Tells one who does not wait (any more) because the caller will not.
 
-        It would fit as soon as the wait of a newcomer is no longer than its own patience.
+        It would fit as soon as a newcomer's wait and work are no longer than its own patience.
         """
         wait = line.expected_wait(waiter, now)
         patience = max(0.0, waiter.deadline - waiter.arrived)
@@ -112,7 +112,7 @@ class WaitingRoom:
             f"The wait for upstream `{line.name}` is longer than this call's time-out.",
             retry_after=UNKNOWN_S
             if wait is None
-            else max(SHORTEST_S, line.lasts(1, 0.0) or 0.0, wait - patience),
+            else max(SHORTEST_S, line.lasts(1, 0.0) or 0.0, wait + _work(line, waiter) - patience),
         )
 
     def _wait(self, line: Line, waiter: Waiter, now: float) -> Refusal | Waits:
@@ -129,7 +129,7 @@ class WaitingRoom:
             victim = self._crowd.gives_way(waiter)
             if victim is None:
                 return self.full(line)
-        if now + (line.expected_wait(waiter, now) or 0.0) > waiter.deadline:
+        if now + (line.expected_wait(waiter, now) or 0.0) + _work(line, waiter) > waiter.deadline:
             return self.too_late(line, waiter, now)
         if victim is not None:
             self._remove(victim[1], victim[0])
@@ -153,3 +153,11 @@ class WaitingRoom:
         expected = waiter.tokens
         line.tally.settle(waiter.key, expected, expected if used is None else used, waiter.since)
         return self.next(line, now) if line.waiting else []
+
+
+def _work(line: Line, waiter: Waiter) -> float:
+    """Seconds from its permit to its answer; of a stream its caller waits for the beginning only.
+
+    At most half of the caller's patience: a mean tells little of a short call among long ones.
+    """
+    return 0.0 if waiter.stream else min(line.hold or 0.0, 0.5 * max(0.0, waiter.deadline - waiter.arrived))

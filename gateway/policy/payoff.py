@@ -14,7 +14,9 @@ from typing import Final
 LOAD: Final = 4
 """Fewer calls present than this are not worth a trial."""
 REST_S: Final = 30.0
-"""From a verdict to the next trial."""
+"""From a verdict to the next trial, and twice as long each time that one has found the same ..."""
+LONGEST_REST_S: Final = 480.0
+"""... up to this; under half or twice the load it has to be found out anew."""
 SPELL_S: Final = 0.5
 LONGEST_S: Final = 10.0
 """A spell that takes longer tells of a load that comes and goes, or of calls too slow to try things with."""
@@ -35,15 +37,17 @@ class Trial:
     """
 
     __slots__ = (
-        "_area", "_begun", "_calls", "_last", "_load", "_needed", "_next", "_scores", "_skip", "_trying",
-        "chosen", "gain", "other",
+        "_area", "_begun", "_calls", "_last", "_load", "_needed", "_over_at", "_rest", "_scores", "_skip",
+        "_tried_at", "_trying", "chosen", "gain", "other",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.other = self.chosen = False
         self.gain = 0.0
         self._trying = False
-        self._next = -math.inf  # no trial before
+        self._over_at = -math.inf  # the last trial; none before
+        self._rest = REST_S
+        self._tried_at = 0  # calls that were present when it began
         self._scores: list[float] = []
         self._skip = 0  # calls still to end that belong to the spell before
         self._begun = self._last = self._area = 0.0
@@ -54,8 +58,8 @@ class Trial:
         if self._trying:
             self._area += (load - 1) * (now - self._last)
             self._last, self._load = now, load
-        elif load >= LOAD and now >= self._next:
-            self._trying, self._load = True, load
+        elif load >= LOAD and now >= self._over_at + REST_S and self._is_time(load, now):
+            self._trying, self._load, self._tried_at = True, load, load
             self._scores.clear()
             self._turn(self.chosen, now)
         return self.other
@@ -101,11 +105,15 @@ class Trial:
         if verdict is None:
             self._turn(self.chosen != (len(self._scores) % 4 in (1, 2)), now)
         else:
+            self._rest = min(2 * self._rest, LONGEST_REST_S) if verdict == self.chosen else REST_S
             self.chosen = verdict
             self._give_up(now)
 
+    def _is_time(self, load: int, now: float) -> bool:
+        return now >= self._over_at + self._rest or not self._tried_at / 2 < load < self._tried_at * 2
+
     def _give_up(self, now: float) -> None:
-        self._trying, self.other, self._next = False, self.chosen, now + REST_S
+        self._trying, self.other, self._over_at = False, self.chosen, now
 
     def _verdict(self) -> bool | None:
         """Whether the other way is better; None: not known yet."""

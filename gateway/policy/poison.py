@@ -29,11 +29,11 @@ class Poison:
     Requests are known by a digest that cannot be forged, for a collision would refuse an innocent one.
     """
 
-    __slots__ = ("_refusing_until", "_suspects")
+    __slots__ = ("_suspects", "refusing_until")
 
     def __init__(self) -> None:
         self._suspects: dict[bytes, Suspect] = {}  # by their latest death
-        self._refusing_until = 0.0
+        self.refusing_until = 0.0  # after it nothing is refused, and nothing need be hashed
 
     def died(self, body: bytes, upstream: str, now: float) -> None:
         """The upstream's engine died while it had this request; calls with the same body die one death."""
@@ -49,7 +49,7 @@ class Poison:
             suspect.deaths += 1
         suspect.latest = now
         if suspect.deaths >= DEATHS:
-            self._refusing_until = now + REFUSED_S
+            self.refusing_until = now + REFUSED_S
 
     def suspected(self, body: bytes, now: float) -> bool:
         """Whether an engine has died with this request lately: it had better not be merged with others."""
@@ -58,7 +58,7 @@ class Poison:
 
     def refused(self, body: bytes, now: float) -> float | None:
         """Seconds for which this request is refused; None: it may go."""
-        if now >= self._refusing_until:  # nothing is refused, nothing need be hashed
+        if now >= self.refusing_until:
             return None
         suspect = self._suspects.get(_key(body))
         if suspect is None or suspect.deaths < DEATHS:

@@ -11,16 +11,20 @@ MILLION: Final = 1_000_000
 FREE: Final = Price(0, 0, 0)
 
 
-def cost(tokens: Tokens, price: Price) -> int:
+def cost(tokens: Tokens, price: Price) -> int | None:
     """Nano-dollars for these tokens, rounded up: a fraction is never given away.
 
-    Reasoning is output like any other.
+    Reasoning is output like any other. None where there is output, and its price is not known.
     """
     given, cached, written = tokens.input, tokens.cached_input, tokens.cache_write
     for tier in price.tiers:
         if given > tier.above:
             price = tier.price
-    whole = given * price.input + tokens.output * price.output
+    whole = given * price.input
+    if tokens.output:
+        if price.output is None:
+            return None
+        whole += tokens.output * price.output
     if cached:
         cached = min(cached, given)
         whole += cached * (price.cached_input - price.input)
@@ -33,10 +37,25 @@ def cost(tokens: Tokens, price: Price) -> int:
     return -(-whole // MILLION)
 
 
-def most(estimate: Estimate, candidates: Iterable[Candidate]) -> int:
-    """Nano-dollars for this call with the dearest of these candidates; an unknown price counts as 0.
+def most(estimate: Estimate, candidates: Iterable[Candidate]) -> tuple[int, int]:
+    """Nano-dollars for this call with the dearest of these candidates: for its input, and for all of it.
 
-    What the provider's cache may change of it is not foreseen.
+    An unknown price counts as 0. What the provider's cache may change of it is not foreseen.
     """
-    tokens = Tokens(estimate.input, estimate.output)
-    return max((cost(tokens, one.price) for one in candidates if one.price is not None), default=0)
+    given, output, firm, whole = estimate.input, estimate.output, 0, 0
+    for one in candidates:
+        price = one.price
+        if price is None:
+            continue
+        for tier in price.tiers:
+            if given > tier.above:
+                price = tier.price
+        nanos = given * price.input
+        if nanos > firm:
+            firm = nanos
+        if output and price.output is None:
+            continue
+        nanos += output * (price.output or 0)
+        if nanos > whole:
+            whole = nanos
+    return -(-firm // MILLION), -(-whole // MILLION)

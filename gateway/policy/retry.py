@@ -1,5 +1,6 @@
 """Whether and when to try again: the share of extra calls, the pause before one, how many there may be."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -14,29 +15,28 @@ class RetryBudget:
 
     It starts with `reserve` calls and grows by `share` of one with every request, up to that share of the
     requests of the last 10 s, or `reserve` if that is more.
+
+    `earn(now)` tells of a call that makes its first attempt, and is not itself a client's retry.
     """
 
-    __slots__ = ("_balance", "_earned", "_requests", "_reserve", "_share")
+    __slots__ = ("_balance", "_paid", "_requests", "_reserve", "_share", "earn")
 
     def __init__(self, share: float, reserve: float = RESERVE) -> None:
         self._share = share
         self._reserve = reserve
         self._balance = reserve
         self._requests = Recent()
-        self._earned = 0  # requests that the balance does not hold yet
-
-    def earn(self, now: float) -> None:
-        """A call makes its first attempt, and is not itself a client's retry."""
-        self._earned += 1
-        self._requests.add(now)
+        self._paid = 0  # requests that the balance holds
+        self.earn: Callable[[float], None] = self._requests.add  # every call does: one frame less
 
     def spend(self, now: float) -> bool:
         """Whether there is one more call to have; if so it is taken."""
         # The bound rises by no more than the balance grows with each request. So the balance may be cut down
         # to it here alone, and is what cutting at every moment would have left.
         bound = max(self._reserve, self._share * self._requests.count(now))
-        self._balance = min(bound, self._balance + self._share * self._earned)
-        self._earned = 0
+        requests = self._requests.ever
+        self._balance = min(bound, self._balance + self._share * (requests - self._paid))
+        self._paid = requests
         if self._balance < 1.0:
             return False
         self._balance -= 1.0

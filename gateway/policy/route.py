@@ -19,7 +19,9 @@ from gateway.policy.route_spill import Spill, Usable, own
 from gateway.units import usd
 
 HEADER: Final = "x-sluice-route"
-REASONS: Final = ("priority", "cheapest", "weighted", "least_loaded", "complexity", "affinity", "spill")
+REASONS: Final = (
+    "priority", "cheapest", "weighted", "least_loaded", "complexity", "affinity", "spill", "fallback",
+)  # fmt: skip
 _FAR_AHEAD: Final = 8
 """A conversation leaves its replica when that has so many calls more than twice those of the emptiest one."""
 
@@ -78,8 +80,12 @@ class Routing:
         counted: Callable[[str, str, str], None],
         rng: Random,
         scorers: Mapping[str, Scorer] | None = None,
+        fallback: Callable[[str, str], None] = lambda model, other: None,
     ) -> None:
-        """`counted` is told of each pick: model, upstream, reason. `scorers` by model."""
+        """`counted` is told of each pick: model, upstream, reason. `scorers` by model.
+
+        `fallback` is told of each call that goes to another model at once: from which one, and to which.
+        """
         self._rules = rules
         self._loads = loads
         self._prefixes = prefixes
@@ -88,6 +94,7 @@ class Routing:
         self._counted = counted
         self._rng = rng
         self._scorers = scorers or {}
+        self._fallback = fallback
         self._spill = Spill(loads, usable, reads.estimate)
         self._picks = 0
         self._lately: dict[Candidate, int] = {}  # when it was last given what no other one held
@@ -98,7 +105,11 @@ class Routing:
         rule = self._rules.get(route.name) if route is not None else None
         if route is None or rule is None or (call.ceiling is None and rule.plain):
             return None
-        fit = self._fitting(call, rule, route)
+        needed = self._reads.needs(call.body) if rule.needs else frozenset()
+        able = capable(route.candidates, needed)
+        if not able:
+            return self._elsewhere(call, route, needed, now)
+        fit = self._fitting(call, rule, able)
         if isinstance(fit, Refusal):
             return fit
         picked, whole = self._pick(call, rule, fit, now)
@@ -152,13 +163,22 @@ class Routing:
             return picked._replace(order=order)
         return Picked(order, "spill", f"; wait={wait:.1f}s" if wait < math.inf else "")
 
-    def _fitting(self, call: Call, rule: Rule, route: Route) -> Sequence[Candidate] | Refusal:
-        fit: Sequence[Candidate] = route.candidates
-        if rule.needs:
-            needed = self._reads.needs(call.body)
-            fit = capable(fit, needed)
-            if not fit:
-                return incapable(route.name, route.candidates, needed)
+    def _elsewhere(self, call: Call, route: Route, needed: frozenset[str], now: float) -> Refusal | None:
+        """No candidate can do what is asked: it goes to the first fallback that can, or is refused."""
+        for other in route.fallbacks:
+            fit = [one for one in capable(other.candidates, needed) if affordable(call, one)]
+            if fit:
+                # It alone, for a fallback has one call; where it fails the others come as always.
+                first = next((one for one in fit if self._usable(one, now)), fit[0])
+                call.candidate, call.order = first, (first,)
+                self._fallback(route.name, other.name)
+                self._tell(call, route, Picked([first], "fallback", f"; model={other.name}"))
+                call.lease.hold(_Picked(self, None, first))
+                return None
+        return incapable(route.name, route.candidates, needed)
+
+    def _fitting(self, call: Call, rule: Rule, fit: Sequence[Candidate]) -> Sequence[Candidate] | Refusal:
+        """Those of `fit` that the key can pay and the call has room at."""
         if call.ceiling is not None:
             fit = [one for one in fit if affordable(call, one)]
             if not fit:
@@ -225,7 +245,8 @@ class Routing:
             candidates, costs, first, lambda one: self._loads.share(one.upstream, now), self._rng
         )
         best = order[0]
-        detail = "" if best.price is None else f"; est_usd={usd(costs[candidates.index(best)])}"
+        nanos = costs[candidates.index(best)]
+        detail = "" if nanos is None else f"; est_usd={usd(nanos)}"
         return Picked(order, "affinity" if best is warm and len(order) > 1 else "cheapest", detail)
 
     def _stays(self, warm: Candidate, candidates: Sequence[Candidate], calls: list[int], now: float) -> bool:

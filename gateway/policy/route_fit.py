@@ -63,18 +63,23 @@ def affordable(call: Call, candidate: Candidate) -> bool:
     """Whether what it is expected to cost there is within what its key has left for it."""
     if call.ceiling is None:
         return True
-    price = candidate.price
-    return price is not None and expected(call.estimate, candidate) <= call.ceiling
+    nanos = expected(call.estimate, candidate)
+    return nanos is not None and nanos <= call.ceiling
 
 
-def expected_all(estimate: Estimate, candidates: Sequence[Candidate]) -> list[int]:
+def expected_all(estimate: Estimate, candidates: Sequence[Candidate]) -> list[int | None]:
     """The same for each of these, with nothing cached."""
     tokens = Tokens(estimate.input, estimate.output)
-    return [0 if one.price is None else cost(tokens, one.price) for one in candidates]
+    return [None if one.price is None else cost(tokens, one.price) for one in candidates]
 
 
-def expected(estimate: Estimate | None, candidate: Candidate, cached: int = 0) -> int:
-    """Nano-dollars for this call there, with so many tokens of its input cached; 0 while nothing is known."""
-    if estimate is None or candidate.price is None:
+def expected(estimate: Estimate | None, candidate: Candidate, cached: int = 0) -> int | None:
+    """Nano-dollars for this call there, with so many tokens of its input cached; 0 without an estimate.
+
+    None where the price is not known.
+    """
+    if candidate.price is None:
+        return None
+    if estimate is None:
         return 0
     return cost(Tokens(estimate.input, estimate.output, cached), candidate.price)

@@ -22,19 +22,19 @@ def weighted(candidates: Sequence[Candidate], rng: Random) -> list[Candidate]:
 
 def cheapest(
     candidates: Sequence[Candidate],
-    costs: Sequence[int],
+    costs: Sequence[int | None],
     first: Candidate | None,
     share: Callable[[Candidate], float],
     rng: Random,
 ) -> list[Candidate]:
-    """By the dollars that this call is expected to cost; who has no price comes last.
+    """By the dollars that this call is expected to cost; where they are not known (None) comes last.
 
     Of equally cheap ones `first` leads, then who is emptier by `share`, then chance.
     """
     if len(candidates) == 1:
         return list(candidates)
     numbers = range(len(candidates))
-    prices = [math.inf if candidates[n].price is None else costs[n] for n in numbers]
+    prices = [math.inf if nanos is None else nanos for nanos in costs]
     if len(set(prices)) == len(prices):
         return [candidates[n] for n in sorted(numbers, key=prices.__getitem__)]
     keyed = [(prices[n], candidates[n] is not first, share(candidates[n]), rng.random(), n) for n in numbers]

@@ -29,9 +29,12 @@ def own(candidates: Sequence[Candidate], *, listed: bool) -> Collection[Candidat
     return found[:1] if listed and len(found) == len(candidates) else found
 
 
-def _level(candidate: Candidate) -> float:
+def _level(candidate: Candidate) -> tuple[bool, bool, int]:
+    """What is not known ranks behind what is."""
     price = candidate.price
-    return math.inf if price is None else price.input + price.output
+    if price is None:
+        return True, True, 0
+    return False, price.output is None, price.input + (price.output or 0)
 
 
 class Spill:

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.call import Call, Candidate, Price, Spent, Tokens
 from gateway.policy.price import cost
+from gateway.policy.spending import price_of
 
 ALONE: Final = "alone"
 DECLARED: Final = "declared"
@@ -124,11 +125,11 @@ def note_last(sums: Sums, call: Call, key: str, one: Spent, paid: int | None) ->
         saving.uncompared += 1
         return
     saving.elsewhere += one.candidate is not route.baseline
-    saving.plain += _plain(tokens, price)
+    saving.plain += _plain(tokens, price) or 0
     saving.paid += paid
     saving.baseline += otherwise
     if call.saved is not None and route.baseline is not None and route.baseline.price is not None:
-        kept = _plain(call.saved, route.baseline.price)
+        kept = _plain(call.saved, route.baseline.price) or 0
         saving.baseline -= kept
         saving.hit_baseline += kept
         saving.hit_input += call.saved.input
@@ -172,12 +173,20 @@ def note_spared(sums: Sums, call: Call, key: str, upstream: str) -> None:
 
 
 def _all_priced(attempts: Sequence[Spent]) -> bool:
-    return not attempts or all(one.candidate.price is not None for one in attempts)
+    return not attempts or all(price_of(one) is not None for one in attempts)
 
 
-def _plain(tokens: Tokens, price: Price) -> int:
-    """Nano-dollars without the provider's cache."""
+def _plain(tokens: Tokens, price: Price) -> int | None:
+    """Nano-dollars without the provider's cache; None where they are not known."""
     return cost(Tokens(tokens.input, tokens.output), price)
+
+
+def _together(used: Tokens, saved: Tokens | None, price: Price | None) -> int | None:
+    """The same for both of these."""
+    if price is None:
+        return None
+    nanos, kept = _plain(used, price), 0 if saved is None else _plain(saved, price)
+    return None if nanos is None or kept is None else nanos + kept
 
 
 def _note_otherwise(
@@ -188,15 +197,16 @@ def _note_otherwise(
     None, and nothing is entered, where the baseline's price is not known, or no candidate's.
     """
     route = call.route
-    if route is None or route.baseline is None or route.baseline.price is None:
+    if route is None or route.baseline is None:
         return None
     used, saved = parts
+    baseline = _together(used, saved, route.baseline.price)
+    if baseline is None:
+        return None
     cheapest, day, model = -1, call.day, route.name
     for one in call.order or route.candidates:
-        if one.price is not None:
-            nanos = _plain(used, one.price)
-            if saved is not None:
-                nanos += _plain(saved, one.price)
+        nanos = _together(used, saved, one.price)
+        if nanos is not None:
             alone = sums.alternative(day, model, ALONE, shown(one))
             alone.requests += 1
             alone.cost += nanos
@@ -204,9 +214,6 @@ def _note_otherwise(
                 cheapest = nanos
     if cheapest < 0:
         return None
-    baseline = _plain(used, route.baseline.price)
-    if saved is not None:
-        baseline += _plain(saved, route.baseline.price)
     declared = sums.alternative(day, model, DECLARED, shown(route.baseline))
     declared.requests += 1
     declared.cost += baseline

@@ -29,7 +29,7 @@ def charge(
         tokens = Tokens(call.estimate.input if call.estimate is not None else 0, call.generated)
     if price is not None:
         call.cost = cost(tokens, price)
-        if call.spent_before:
+        if call.spent_before and call.cost is not None:
             _add_earlier(call, call.cost)
 
 

@@ -35,7 +35,8 @@ class Tally:
         if half_lives > _HIGHEST:
             self._move_epoch(at, half_lives)
             return 1.0
-        return float(2.0**half_lives)
+        weight: float = 2.0**half_lives
+        return weight
 
     def charge(self, key: str, tokens: float, at: float) -> None:
         """Count tokens that a call is expected to take."""

@@ -16,21 +16,26 @@ Estimates = Callable[[Call], Estimate]
 class Ranked:
     """Candidates from the cheapest to the strongest one for a call: by price, else as they are listed.
 
-    A price that is not known, or the same for all, says nothing of strength.
+    A price that is not known, or the same for all, says nothing of strength. `alike`: these are left of a
+    model whose tiers go by price, and all of them cost the same. There is nothing to choose between then.
     """
 
-    __slots__ = ("ascending", "costs")
+    __slots__ = ("alike", "ascending", "costs")
 
     def __init__(self, call: Call, candidates: Sequence[Candidate], estimate: Estimates) -> None:
         self.ascending = list(candidates)
         self.costs = [0] * len(candidates)
+        self.alike = False
         if any(one.price is None for one in candidates):
             return
-        costs = expected_all(call.estimate or estimate(call), candidates)
-        if min(costs) < max(costs):
+        expected = expected_all(call.estimate or estimate(call), candidates)
+        costs = [nanos for nanos in expected if nanos is not None]
+        if len(costs) == len(candidates) and min(costs) < max(costs):
             ranked = sorted(range(len(costs)), key=costs.__getitem__)
             self.ascending = [candidates[number] for number in ranked]
             self.costs = [costs[number] for number in ranked]
+        elif call.route is not None and len(costs) == len(candidates) < len(call.route.candidates):
+            self.alike = Ranked(call, call.route.candidates, estimate).extra > 0
 
     @property
     def extra(self) -> int:
@@ -66,6 +71,8 @@ class ByComplexity:
         if len(candidates) == 1:
             return Picked(list(candidates), _REASON)
         ranked = Ranked(call, candidates, self._estimate)
+        if ranked.alike:
+            return Picked(list(candidates), _REASON)
         caller = call.caller.name if call.caller is not None else ""
         choice = self._chooser.choose(call.body, caller, ranked.extra, now)
         order = ranked.descending if choice.tier == STRONG else ranked.ascending

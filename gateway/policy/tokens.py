@@ -1,8 +1,9 @@
 """How many tokens a call will take, before it is sent: the input from its weight, the output from its cap, or
 from what this key's answers of this model have been like."""
 
-import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Final
 
 from gateway.call import Estimate, Tokens
@@ -24,7 +25,7 @@ class Estimator:
 
     def __init__(self, exact: Exact | None = None) -> None:
         self._exact = exact
-        self._factors: dict[str, TokenFactors] = {}
+        self._factors: defaultdict[str, TokenFactors] = defaultdict(TokenFactors)
         self._outputs: dict[tuple[str, str], ExpectedOutput] = {}
 
     def estimate(
@@ -37,10 +38,7 @@ class Estimator:
         """
         counted = self._exact(body, model) if self._exact is not None else None
         if counted is None:
-            factors = self._factors.get(model)
-            if factors is None:
-                factors = self._factors[model] = TokenFactors()
-            counted = math.ceil(factors.tokens(weight)) + weight[-1]
+            counted = ceil(self._factors[model].tokens(weight)) + weight[-1]
         cap, choices = caps
         if cap is not None:
             return Estimate(counted, cap, True, choices, weight)
@@ -54,8 +52,7 @@ class Estimator:
         """
         weight = estimate.weight
         if len(weight) > CLASSES:
-            factors = self._factors.setdefault(model, TokenFactors())
-            factors.learn(weight[:CLASSES], tokens.input - weight[CLASSES])
+            self._factors[model].learn(weight[:CLASSES], tokens.input - weight[CLASSES])
         if not estimate.capped and tokens.output > 0:
             expected = self._outputs.setdefault((key, model), ExpectedOutput())
             expected.learn(tokens.output / estimate.choices)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from gateway.errors import CONTEXT_LENGTH_EXCEEDED, STATUS, Failure
+from gateway.errors import CONTEXT_LENGTH_EXCEEDED, STATUS, UPSTREAM_PATH_UNKNOWN, Failure
 from gateway.policy.overflow import Overflow, overflow
 
 Verdict = Literal["success", "ignore", "retryable", "fatal"]
@@ -42,6 +42,7 @@ _BY_CAUSE: Final = {
     "total": Judgement("fatal", "failure", "never", "total"),
 }
 _ACCOUNT: Final = Judgement("fatal", "none", "elsewhere", "account")
+_PATH: Final = Judgement("fatal", "none", "elsewhere", "path")
 _RATE_LIMITED: Final = Judgement("retryable", "none", "anywhere", "rate_limited")
 _OVERLOADED: Final = Judgement("retryable", "none", "anywhere", "overloaded")
 _BY_STATUS: Final = {
@@ -60,7 +61,7 @@ _OVERFLOW: Final = Judgement("ignore", "none", "overflow", "overflow")
 
 REASONS: Final = tuple(
     dict.fromkeys(
-        row.reason for row in (*_BY_CAUSE.values(), *_BY_STATUS.values(), _CLIENT, _SERVER, _OVERFLOW)
+        row.reason for row in (*_BY_CAUSE.values(), *_BY_STATUS.values(), _PATH, _CLIENT, _SERVER, _OVERFLOW)
     )
 )
 """Every `reason` there is: the label's closed set."""
@@ -72,6 +73,8 @@ _SPENT: Final = re.compile(
     r"|exceeded your current quota(?!.*retry in)",
     re.DOTALL,
 )
+# OpenAI's, llama.cpp's and FastAPI's (so vLLM's and SGLang's) words for it; others send a page or nothing.
+_NO_PATH: Final = re.compile(r"invalid url\b.*|(?:file )?not found\.?", re.IGNORECASE | re.DOTALL)
 _MAY_BE_SPENT: Final = frozenset({400, 402, 403, 429})
 _LOOKED_AT: Final = 2000  # characters of a message
 
@@ -86,6 +89,8 @@ def judge(failure: Failure) -> Judgement:
         return _BY_CAUSE[failure.cause]
     if failure.kind.code == CONTEXT_LENGTH_EXCEEDED.code:
         return replace(_OVERFLOW, overflow=overflow(failure.message, failure.kind.code))
+    if failure.kind is UPSTREAM_PATH_UNKNOWN:
+        return _PATH
     row = _ACCOUNT if failure.spent else _of_status(failure.status or 502)
     if failure.should_retry is False and row.again == "anywhere":
         return replace(row, again="elsewhere")
@@ -103,6 +108,14 @@ def is_spent(status: int, message: str, wait: float | None, *labels: str | None)
     if status not in _MAY_BE_SPENT or (status == 429 and wait is not None):
         return False
     return any(_SPENT.search(text[:_LOOKED_AT].lower()) for text in (message, *labels) if text)
+
+
+def is_wrong_path(status: int, message: str | None) -> bool:
+    """Whether an answer is about the path, which is the config's (`base_url`), and not about what was asked.
+
+    `message` is None where there is none that can be read.
+    """
+    return status == 404 and (message is None or _NO_PATH.fullmatch(message.strip()[:_LOOKED_AT]) is not None)
 
 
 def _of_status(status: int) -> Judgement:

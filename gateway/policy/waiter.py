@@ -14,12 +14,12 @@ OVER: Final = 3
 class Waiter:
     """What the order of a line depends on. Opaque to the room otherwise: a layer may put more beside it.
 
-    `tokens` is what the call is expected to cost (at least 1), `deadline` and `arrived` are monotonic seconds
-    (a deadline of `math.inf` is none). `number` (the place in the order of arrival), `since` (the permit was
-    given) and `state` are the room's.
+    `tokens` is what the call is expected to cost (at least 1), `deadline` and `arrived` are in monotonic
+    seconds. By its deadline (`math.inf`: none) a `stream` must have begun, or else the whole answer be there.
+    `number` (the place in the order of arrival), `since` (the permit was given) and `state` are the room's.
     """
 
-    __slots__ = ("arrived", "deadline", "key", "number", "priority", "since", "state", "tokens")
+    __slots__ = ("arrived", "deadline", "key", "number", "priority", "since", "state", "stream", "tokens")
 
     number: int
     since: float
@@ -31,3 +31,4 @@ class Waiter:
         self.deadline = deadline
         self.arrived = arrived
         self.state = OUTSIDE
+        self.stream = False

@@ -122,9 +122,9 @@ def _priced(one: Priced) -> dict[str, object]:
     }
 
 
-def _dollars(price: Price) -> dict[str, str]:
+def _dollars(price: Price) -> dict[str, str | None]:
     return {
         "input": usd(price.input),
-        "output": usd(price.output),
+        "output": None if price.output is None else usd(price.output),
         "cached_input": usd(price.cached_input),
     }

@@ -201,7 +201,7 @@ class Page:
         for one in report.prices:
             price = one.price
             costs = () if price is None else (price.input, price.output, price.cached_input)
-            told = [usd(cost) for cost in costs] or [self._say("unknown")] * 3
+            told = [self._dollars(cost) for cost in costs] or [self._say("unknown")] * 3
             source = known(one.source, self._language)
             prices.append([one.model, one.upstream, one.sent_as, *told, source])
         if prices:
@@ -219,7 +219,7 @@ class Page:
                 upstream=one.upstream,
                 source=one.catalogue,
                 input=usd(one.listed.input),
-                output=usd(one.listed.output),
+                output=self._dollars(one.listed.output),
                 cached=usd(one.listed.cached_input),
             )
             for one in self._report.prices
@@ -230,6 +230,9 @@ class Page:
 
     def _usd(self, nanos: int) -> str:
         return self._money.text(self._money.units(nanos))
+
+    def _dollars(self, nanos: int | None) -> str:
+        return self._say("unknown") if nanos is None else usd(nanos)
 
     def _say(self, key: str, **values: object) -> str:
         return word(key, self._language, **values)

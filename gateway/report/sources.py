@@ -62,7 +62,7 @@ def prices(config: Config, pricing: Pricing) -> Iterator[Priced]:
 
 def _differ(one: Price, other: Price) -> bool:
     pairs = ((one.input, other.input), (one.output, other.output), (one.cached_input, other.cached_input))
-    return any(abs(a - b) * 100 > max(a, b) for a, b in pairs)
+    return any(abs(a - b) * 100 > max(a, b) for a, b in pairs if a is not None and b is not None)
 
 
 def machines(config: Config, books: Books, period: Period) -> Iterator[Machine]:

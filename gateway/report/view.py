@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from gateway.clock import Clock, unix
 from gateway.config.model import Config
+from gateway.edge.admin import Trouble
 from gateway.policy.calendar import Calendar
 from gateway.pricing import Pricing
 from gateway.report.as_json import as_json
@@ -40,8 +41,10 @@ class SavingsView:
             today = self._calendar.day(self._clock())
             period = last_days(query.get("days", str(DAYS)), today, config.server.timezone)
             books = await self._usage.books(period.first, period.last)
-        except (PeriodError, UsageTrouble) as error:
+        except PeriodError as error:
             return {"error": str(error)}
+        except UsageTrouble as error:
+            return Trouble(str(error))
         # It may have to load the catalogue.
         priced = await asyncio.to_thread(_prices, config)
         return as_json(figures(books, period, priced, list(machines(config, books, period))))

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from gateway.caller import Standing, Terms
 from gateway.policy.account import Account, Ask, Denial, Reservation
 from gateway.policy.rate_limit import Meter
@@ -41,7 +43,7 @@ class Alone:
         share, whole = account.terms.tpm, self._terms.tpm
         if share is not None and whole is not None and share < ask.firm <= whole:
             owed = ask.firm - int(share)
-            ask = ask._replace(firm=int(share))
+            ask = replace(ask, firm=int(share))
         outcome = account.reserve(ask, day, now, id)
         if isinstance(outcome, Reservation):
             if owed and account.tokens is not None:

@@ -91,15 +91,18 @@ class Ledger:
         sums = self._sums.get(place)
         if sums is None:
             sums = self._sums[place] = [0] * len(Row._fields[4:])
+        given, output, cached, reasoning, written, _ = tokens
         sums[0] += last
-        sums[1] += tokens.input
-        sums[2] += tokens.output
-        sums[3] += tokens.cached_input
-        sums[4] += tokens.reasoning
-        sums[5] += cost or 0
-        sums[6] += tokens.cache_write
+        sums[1] += given
+        sums[2] += output
+        sums[3] += cached
+        sums[4] += reasoning
+        sums[6] += written
         sums[7] += estimated
-        sums[8] += cost is None and tokens.input + tokens.output > 0
+        if cost is not None:
+            sums[5] += cost
+        elif given + output > 0:
+            sums[8] += 1
 
     async def spent(self, day: str) -> dict[str, int]:
         """Nano-dollars by key, with what is not written yet. UsageTrouble when they cannot be read."""

@@ -12,6 +12,8 @@ from functools import partial
 from itertools import count
 from typing import Final, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from gateway.caller import Standing, Terms
 from gateway.clock import Clock
 from gateway.policy.account import Account, Ask, Denial, Reservation
@@ -104,7 +106,7 @@ class SharedAccount:
         """The same with the guess's cost as far as the budget has it left, as last seen."""
         budget = self.terms.usd_per_day
         cost = ask.cost if budget is None else ask.promised(budget - self._sight.spent(day))
-        return ask._replace(cost=cost)
+        return replace(ask, cost=cost)
 
     async def _asked(self, ask: Ask, day: str) -> _Outcome:
         """One round trip."""

@@ -1,8 +1,10 @@
 """The file of calls that both tiers have answered, for `sluice calibrate`: one JSON object a line."""
 
 import asyncio
+import fcntl
 import os
 import re
+import stat
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -10,7 +12,10 @@ import msgspec
 from gateway.log import logger
 
 LONGEST: Final = 256 * 1024
-"""Bytes of a request that is written down."""
+"""Bytes of a request that is written down, and of either answer."""
+
+_COMPARED: Final = 16_000
+"""Characters of each answer whose words are compared."""
 
 MOST: Final = 1024**3
 """Bytes that the file may have."""
@@ -32,7 +37,7 @@ def line(body: bytes, pair: Pair) -> bytes | None:
     """The request with both answers and guessed marks; None where it cannot be written down.
 
     A doubtful answer is wrong; else the strong one is taken for right, and the cheap one for as right as the
-    words that both have in common (their F1).
+    words that both have in common (their F1), at their beginnings if they are long.
     """
     try:
         request = _decode(body)
@@ -49,7 +54,7 @@ def line(body: bytes, pair: Pair) -> bytes | None:
 
 
 def _agreement(one: str, other: str) -> float:
-    words = [set(_WORD.findall(text.casefold())) for text in (one, other)]
+    words = [set(_WORD.findall(text.casefold())) for text in (one[:_COMPARED], other[:_COMPARED])]
     total = sum(map(len, words))
     return 2 * len(words[0] & words[1]) / total if total else 1.0
 
@@ -73,10 +78,22 @@ class ShadowFile:
             self._troubled = False
 
     def _append(self, written: bytes) -> None:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Of a pipe that nobody reads, opening would never return: neither would the end of this process.
+        file = os.open(
+            self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600
+        )
         try:
-            if os.fstat(file).st_size + len(written) > MOST:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError("it is no ordinary file")
+            fcntl.flock(file, fcntl.LOCK_EX)  # of several workers one appends, or takes back what it could
+            size = os.fstat(file).st_size
+            if size + len(written) > MOST:
                 raise OSError(f"it has {MOST} bytes, which is the most")
-            os.write(file, written)
+            try:
+                while written:
+                    written = written[os.write(file, written) :]
+            except OSError:
+                os.ftruncate(file, size)  # half a line would spoil the next one too
+                raise
         finally:
             os.close(file)

@@ -33,6 +33,10 @@ class Caps(NamedTuple):
     choices: int
 
 
+NO_CAP: Final = Caps(None, 1)
+NO_OUTPUT: Final = Caps(0, 1)
+
+
 class Weight(NamedTuple):
     """How much there is of what. Characters, except for `turns` (messages, and one for the answer's opening),
     `media` (images, sounds, files) and `ids` (tokens that the client has counted out itself).
@@ -152,20 +156,23 @@ def _read(body: bytes) -> _Request | None:
 
 def _read_caps(seen: _Request | None, endpoint: str) -> Caps:
     if endpoint == EMBEDDINGS:
-        return Caps(0, 1)
+        return NO_OUTPUT
     if seen is None:
-        return Caps(None, 1)
-    most = 0 if seen.max_tokens is None else _positive(seen.max_tokens)
+        return NO_CAP
+    most, choices = 0, 1
+    if seen.max_tokens is not None:
+        most = _positive(seen.max_tokens)
     if seen.max_completion_tokens is not None:
         most = max(most, _positive(seen.max_completion_tokens))
-    choices = 1
     if seen.n is not None or seen.best_of is not None:
         choices = max(1, _positive(seen.n), _positive(seen.best_of))
     if endpoint == COMPLETIONS:
         choices = min(choices * _prompts(bytes(seen.prompt)), MOST)
         if seen.max_tokens is None and not most:
             most = _COMPLETION_DEFAULT
-    return Caps(min(most * choices, MOST) if most else None, choices)
+    if not most:
+        return NO_CAP if choices == 1 else Caps(None, choices)
+    return Caps(min(most * choices, MOST), choices)
 
 
 def _weigh_parts(seen: _Request | None, body: bytes) -> Weight:
@@ -196,14 +203,16 @@ def _weigh_text(text: bytes, ids: int) -> Weight:
         marks = text.translate(_KINDS, _DROPPED)
     roles = text.count(b'"role"')  # in a text of the client's the quotes would be escaped
     turns = roles + 1 if roles else 0
-    kept = len(marks)
+    kept, digits = len(marks), marks.count(_DIGIT)
     plain = len(text) - kept - _TURN_PLAIN * roles
-    digits = marks.count(_DIGIT)
     punctuation = kept - digits - _TURN_PUNCTUATION * roles
     if text.isascii():
-        plain = plain if plain > 0 else 0
-        punctuation = punctuation if punctuation > 0 else 0
-        return Weight(turns, plain, digits, punctuation, 0, 0, 0, 0, 0, 0, media, ids)
+        if plain < 0:
+            plain = 0
+        if punctuation < 0:
+            punctuation = 0
+        # What `Weight(...)` does, without a function of Python's between: this one is made for most calls.
+        return tuple.__new__(Weight, (turns, plain, digits, punctuation, 0, 0, 0, 0, 0, 0, media, ids))
     narrow, hangul, han, kana, wide, astral = map(marks.count, _SCRIPTS)
     threes = hangul + han + kana + wide
     plain -= narrow + 2 * threes + 3 * astral  # the bytes after the first were dropped

@@ -1,17 +1,17 @@
 """The six `x-ratelimit-*` headers, as OpenAI sends them."""
 
-import math
+from math import ceil
 
 from gateway.caller import Standing, Terms
 
 
 def render(terms: Terms, standing: Standing) -> str:
     """Header lines for the limits that the key has."""
-    text = ""
-    if terms.rpm is not None:
-        text = _three("requests", terms.rpm, standing.requests_left, standing.requests_reset)
-    if terms.tpm is not None:
-        text += _three("tokens", terms.tpm, standing.tokens_left, standing.tokens_reset)
+    rpm, tpm, text = terms.rpm, terms.tpm, ""
+    if rpm is not None:
+        text = _three("requests", rpm, standing.requests_left, standing.requests_reset)
+    if tpm is not None:
+        text += _three("tokens", tpm, standing.tokens_left, standing.tokens_reset)
     return text
 
 
@@ -25,9 +25,9 @@ def _three(what: str, limit: float, left: int, reset: float) -> str:
 
 def duration(seconds: float) -> str:
     """Rounded up to milliseconds, and written like `0s`, `12ms`, `7.66s`, `6m0s`, `1h0m30s`."""
-    ms = max(0, math.ceil(seconds * 1000 - 1e-6))
-    if 0 < ms < 1000:
-        return f"{ms}ms"
+    ms = ceil(seconds * 1000 - 1e-6)
+    if ms < 1000:
+        return f"{ms}ms" if ms > 0 else "0s"
     minutes, ms = divmod(ms, 60_000)
     hours, minutes = divmod(minutes, 60)
     text = f"{ms / 1000:g}s"

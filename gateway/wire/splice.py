@@ -44,6 +44,10 @@ def replace(text: bytes, spans: Sequence[Span], name: bytes) -> bytes:
 def parts(text: bytes, spans: Sequence[Span], name: bytes) -> list[bytes | memoryview]:
     """As `replace`, but the pieces unjoined, so that a body of many megabytes is not copied."""
     view = memoryview(text)
+    if len(spans) == 1:  # nearly always
+        start, end = spans[0]
+        if end > start:
+            return [view[:start], name, view[end:]]
     out: list[bytes | memoryview] = []
     at = 0
     for start, end in spans:

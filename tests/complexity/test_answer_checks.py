@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gateway.complexity import sums
 from gateway.complexity.checks import (
     ANSWER_FEATURES,
     hedges,
@@ -15,7 +16,7 @@ from gateway.complexity.checks import (
     names_a_result,
     unused_numbers,
 )
-from gateway.complexity.sums import check
+from gateway.complexity.sums import check, number
 from gateway.wire.json_shape import fits as has_shape
 
 
@@ -34,10 +35,21 @@ from gateway.wire.json_shape import fits as has_shape
         ("30 / 100 = 30%", 0, 0),
         ("(" * 60 + "1" + ")" * 60 + " + 1 = 2", 0, 0),
         ("9" * 5000 + " + 1 = 2", 0, 0),
+        ("1 + " * 60 + "1 = 5", 0, 0),  # too long; its end is no equation of its own
+        ("1 + 1 = " + "1 + " * 60 + "1", 0, 0),
+        ("1 + " * 60 + "1 apples, 2 + 2 = 5", 1, 1),
     ],
 )
 def test_sums_are_recomputed(text, checked, wrong):
     assert check(text) == (checked, wrong)
+
+
+@pytest.mark.parametrize("text", ["1+1=2;" * 3000, "1+1=3 a " * 3000, ("1*" * 90 + "1=1;") * 100])
+def test_an_answer_full_of_sums_is_left_in_time(text, monkeypatch):
+    seen = []
+    monkeypatch.setattr(sums, "number", lambda digits: seen.append(digits) or number(digits))
+    assert check(text).checked
+    assert len(seen) <= sums.MOST_TOKENS
 
 
 @pytest.mark.parametrize(

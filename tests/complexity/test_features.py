@@ -5,10 +5,12 @@ from math import log
 import pytest
 from pairs import PAIRS
 
+from gateway.complexity import ending
 from gateway.complexity.features import NAMES, WINDOW, Prompt, grams, read
 from gateway.complexity.lexicon import CUES, NEUTRAL
 from gateway.complexity.scorer import Scorer
 from gateway.complexity.weights import shipped
+from gateway.complexity.words import kinds, spaced
 
 PROMPTS = [prompt for pair in PAIRS for prompt in pair]
 
@@ -104,9 +106,45 @@ def test_asides_of_tools_are_no_words_of_the_user():
     assert "reasoning words" in counted("<b>Prove</b> the theorem of apples")
 
 
+def test_asides_beyond_the_first_ones_are_text():
+    aside = "<system-reminder>Prove theorems</system-reminder>"
+    assert "reasoning words" not in counted(aside * 60 + "How many apples?")
+    assert "reasoning words" in counted(aside * 70 + "How many apples?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Trees. " + "the? " * 110 + "Apples?",
+        "나무. " + "왜? " * 80 + "사과?",
+        "Tree\n" + "a?" * 99 + " Pear?",
+    ],
+)
+def test_of_many_questions_the_first_few_are_looked_at(text, monkeypatch):
+    looked = []
+    monkeypatch.setattr(ending, "kinds", lambda *words: looked.append(words) or kinds(*words))
+    counted(text)
+    assert len(looked) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't; 3.5×4=14 [x]", ["Don", "t", "3", "5", "4", "14", "x"]),
+        ("안녕！\u3000정말…3개「책」\x00\x7fé", ["안녕", "정말", "3개", "책", "é"]),
+        ("\ud83d", []),
+    ],
+)
+def test_words_are_found_without_moving_them(text, words):
+    blank = spaced(text)
+    assert blank.split() == words
+    assert len(blank) == len(text)
+    assert all(one in (" ", other) for one, other in zip(blank, text, strict=True))
+
+
 def test_pairs_of_words_and_of_wide_characters_are_grams():
-    assert grams(["tall", "trees"]) == {"tall", "trees", ("tall", "trees")}
-    assert grams(["증명하", "한"]) == {"증명", "명하", "한", ("증명", "명하"), ("명하", "한")}
+    assert {*grams(["tall", "trees"])} == {"tall", "trees", ("tall", "trees")}
+    assert {*grams(["증명하", "한"])} == {"증명", "명하", "한", ("증명", "명하"), ("명하", "한")}
 
 
 def test_no_word_stands_in_two_lists():

@@ -91,6 +91,14 @@ class InProcessGateway:
         await self.counted("sluice_inflight", 0)
 
 
+def _command_of(pid: str) -> bytes:
+    """Of a process; none of one that has ended, maybe since it was listed."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 StartGateway = Callable[[Mapping[str, Any]], Awaitable[InProcessGateway]]
 """The fixture `start_gateway`: starts a gateway with this config, which stops at the end of the test."""
 
@@ -162,6 +170,12 @@ class GatewayProcess:
         """Scrapes the admin port."""
         with urllib.request.urlopen(f"{self.admin_url}/metrics", timeout=10) as answer:
             return Metrics(answer.read().decode())
+
+    def workers(self) -> list[int]:
+        """The worker processes that live (Python may start other children of its own)."""
+        pid = self.process.pid
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        return [int(one) for one in listed if b"gateway.worker" in _command_of(one)]
 
     def fds(self) -> int:
         """Open file descriptors."""

@@ -48,6 +48,8 @@ async def test_a_hundred_at_once_make_one_call(
     assert sum((one.header("cache-status") or "").endswith("; collapsed") for one in answers) == MANY - 1
     assert len({one.header("x-request-id") for one in answers}) == MANY
     assert {one.header("x-sluice-upstream") for one in answers} == {"local"}
+    assert all(float(one.header("x-sluice-queue-ms") or -1) >= 0 for one in answers)
+    assert all(float(one.header("x-sluice-overhead-ms") or -1) >= 0 for one in answers)
     assert len(upstream.calls) == 1
     await caching.outcome("ok", MANY)
     sent = 1 if path == EMBEDDINGS else 5

@@ -14,7 +14,6 @@ from doubles.settings import settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT
 from doubles.waiting import eventually
-from test_processes import workers_of
 
 CLIENTS, CALLS = 24, 30
 
@@ -57,7 +56,7 @@ async def test_counters_are_exact_with_a_worker_killed_halfway(
         second = [asyncio.create_task(Client(gateway.port, seen).ask(CALLS)) for _ in range(CLIENTS)]
         # All of them wait for the upstream: no worker is between an answer and its count.
         await eventually(lambda: upstream.in_flight == CLIENTS, "all wait", within=10)
-        os.kill(workers_of(gateway)[0], signal.SIGKILL)
+        os.kill(gateway.workers()[0], signal.SIGKILL)
         await eventually(lambda: "worker died" in gateway.log, "it is seen to be dead", within=10)
         gate.set()
         await asyncio.gather(*second)

@@ -292,6 +292,27 @@ async def test_sse_16_a_stream_goes_elsewhere_before_its_first_event(
     assert (len(upstream.calls), len(other.calls)) == (1, 1)
 
 
+async def test_what_no_candidate_can_do_goes_to_the_first_fallback_that_can(
+    upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    config = routed(upstream.url, fallbacks=(upstream.url, other.url, other.url))
+    models = config["models"]
+    for name, able in {"m-small": [], "m-x": ["vision"], "m-y": ["tools"], "m-z": None}.items():
+        models[name]["candidates"][0]["capabilities"] = able
+    gateway = await start_gateway(config)
+    with_tools = {**C0, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    answer = await ask(gateway.port, with_tools)
+    assert (answer.status, answer.header("x-sluice-upstream")) == (200, "y")
+    assert answer.json()["model"] == "m-small"
+    assert answer.header("x-sluice-route") == "fallback; model=m-y"
+    await gateway.counted("sluice_fallbacks_total", 1, from_model="m-small", to_model="m-y")
+    other.reply(replies.error(500), replies.chat())
+    answer = await ask(gateway.port, with_tools)
+    assert (answer.status, answer.header("x-sluice-upstream")) == (200, "z")
+    assert upstream.calls == []
+    assert (await ask(gateway.port, C0)).header("x-sluice-upstream") == "a"
+
+
 async def test_a_fallback_that_cannot_do_what_is_asked_is_not_asked(
     upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
 ) -> None:

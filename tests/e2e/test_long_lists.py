@@ -56,6 +56,20 @@ async def test_parts_are_joined_in_the_clients_numbering(
     await at_rest(gateway)
 
 
+async def test_a_list_of_too_many_tokens_is_cut_by_them(
+    upstream: FaultUpstream, start_gateway: StartGateway, engine: ListingEngine
+) -> None:
+    gateway = await start_gateway(settings(upstream.url, batching={"max_tokens": 1000}))
+    texts = [f"{number} " + "water and mills " * 50 for number in range(20)] + ["mill " * 2000]
+    answer = await ask(gateway.port, {**E0, "input": texts}, path=EMBEDDINGS)
+    assert answer.status == 200
+    assert [one["embedding"] for one in answer.json()["data"]] == [vector(text) for text in texts]
+    sent = [call.json()["input"] for call in upstream.calls]
+    assert sorted(text for part in sent for text in part) == sorted(texts)
+    assert max(len(part) for part in sent) < 10
+    assert [texts[-1]] in sent  # larger than the bound by itself: nobody can make it smaller
+
+
 @pytest.mark.parametrize("count", [10, 11])
 async def test_the_bound_itself_fits(
     upstream: FaultUpstream, start_gateway: StartGateway, engine: ListingEngine, count: int

@@ -22,13 +22,6 @@ from doubles.waiting import eventually
 NOWHERE = "http://127.0.0.1:1/v1"
 
 
-def workers_of(gateway: GatewayProcess) -> list[int]:
-    """The worker processes."""
-    pid = gateway.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [int(one) for one in children if b"gateway" in Path(f"/proc/{one}/cmdline").read_bytes()]
-
-
 def temporary(folder: Path) -> dict[str, str]:
     """An environment in which temporary files go to this folder, which is made."""
     folder.mkdir(parents=True)
@@ -53,11 +46,11 @@ async def test_a_signal_to_the_whole_group_lets_open_calls_finish(
         await client.request("POST", CHAT, C0)
         await upstream.received(1)
         # The workers first, so that the parent's own SIGTERM is their second one.
-        for pid in [*workers_of(gateway), gateway.process.pid]:
+        for pid in [*gateway.workers(), gateway.process.pid]:
             os.kill(pid, signal.SIGTERM)
         await eventually(lambda: "draining" in gateway.log, "the parent drains")
         # One more of each kind, so that nothing hangs on when the parent's arrives.
-        for pid in workers_of(gateway):
+        for pid in gateway.workers():
             os.kill(pid, signal.SIGTERM)
             os.kill(pid, signal.SIGINT)
         go_on.set()
@@ -78,7 +71,7 @@ async def test_a_second_signal_leaves_no_worker_and_no_folder(
         client = await stack.enter_async_context(await RawClient.open(gateway.port))
         await client.request("POST", CHAT, C0)
         await upstream.received(1)
-        workers = workers_of(gateway)
+        workers = gateway.workers()
         gateway.terminate()
         await eventually(lambda: "draining" in gateway.log, "the parent drains")
         gateway.terminate()

@@ -169,7 +169,7 @@ async def test_who_would_wait_longer_than_it_will_is_refused_at_the_door(
     assert (refused.error["type"], refused.error["code"]) == ("overloaded_error", "deadline_in_queue")
     assert refused.header("retry-after") == "100"
     assert (await gateway.metrics()).value("sluice_queue_depth") == 0
-    tasks.append(await waits(gateway, 1, named("4"), patient("110")))
+    tasks.append(await waits(gateway, 1, named("4"), patient("210")))  # to wait, and to be answered
     await slot.drain(2)
     assert {(await one).status for one in tasks} == {200}
     assert slot.order() == ["1", "2", "4"]

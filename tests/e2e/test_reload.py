@@ -211,13 +211,6 @@ async def test_streams_over_a_reload_end_whole(upstream: FaultUpstream, serve: C
             assert contents(answer.body) == "onetwo"
 
 
-def workers_of(gateway: GatewayProcess) -> list[int]:
-    """The worker processes."""
-    pid = gateway.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [int(one) for one in children if b"gateway.worker" in Path(f"/proc/{one}/cmdline").read_bytes()]
-
-
 async def test_all_workers_take_it_and_so_does_one_that_is_started_later(
     upstream: FaultUpstream, serve: Callable[..., Served]
 ) -> None:
@@ -225,10 +218,10 @@ async def test_all_workers_take_it_and_so_does_one_that_is_started_later(
     port = served.gateway.port
     await served.hup(keyed(upstream.url, "b", server={"workers": 2}), 2)
     assert {(await ask(port, C0, [auth("b")])).status for _ in range(20)} == {200}
-    before = workers_of(served.gateway)
+    before = served.gateway.workers()
     os.kill(before[0], signal.SIGKILL)
     await eventually(
-        lambda: len(workers_of(served.gateway)) == 2 and before[0] not in workers_of(served.gateway),
+        lambda: len(served.gateway.workers()) == 2 and before[0] not in served.gateway.workers(),
         "two workers again",
         within=15,
     )
@@ -236,7 +229,7 @@ async def test_all_workers_take_it_and_so_does_one_that_is_started_later(
     assert {(await ask(port, C0, [auth("c")])).status for _ in range(20)} == {200}
     assert (await call(served.gateway.admin_port, "GET", "/readyz")).status == 200
     # A SIGHUP that reaches the workers too, as a signal to the whole group does, is no end of any.
-    for pid in workers_of(served.gateway):
+    for pid in served.gateway.workers():
         os.kill(pid, signal.SIGHUP)
     await served.hup(keyed(upstream.url, server={"workers": 2}), 4)
     assert {(await ask(port, C0, [auth("c")])).status for _ in range(20)} == {401}
@@ -247,10 +240,10 @@ async def test_a_worker_that_starts_while_a_config_comes_has_the_new_one(
     upstream: FaultUpstream, serve: Callable[..., Served]
 ) -> None:
     served = serve(keyed(upstream.url, server={"workers": 2}))
-    os.kill(workers_of(served.gateway)[0], signal.SIGKILL)
+    os.kill(served.gateway.workers()[0], signal.SIGKILL)
     await eventually(lambda: len(served.said("worker died")) == 1, "its death is noticed")
     await served.hup(keyed(upstream.url, "b", server={"workers": 2}), 2)
-    await eventually(lambda: len(workers_of(served.gateway)) == 2, "two workers again", within=15)
+    await eventually(lambda: len(served.gateway.workers()) == 2, "two workers again", within=15)
     # One more, which waits for the one that starts.
     await served.hup(keyed(upstream.url, "b", "c", server={"workers": 2}), 3)
     assert {(await ask(served.gateway.port, C0, [auth("b")])).status for _ in range(20)} == {200}
@@ -260,7 +253,7 @@ async def test_a_worker_that_is_killed_meanwhile_is_no_reason_against_a_config(
     upstream: FaultUpstream, serve: Callable[..., Served]
 ) -> None:
     served = serve(keyed(upstream.url, server={"workers": 2}))
-    os.kill(workers_of(served.gateway)[0], signal.SIGKILL)
+    os.kill(served.gateway.workers()[0], signal.SIGKILL)
     await served.hup(keyed(upstream.url, "b", server={"workers": 2}), 2)
-    await eventually(lambda: len(workers_of(served.gateway)) == 2, "two workers again", within=15)
+    await eventually(lambda: len(served.gateway.workers()) == 2, "two workers again", within=15)
     assert {(await ask(served.gateway.port, C0, [auth("b")])).status for _ in range(20)} == {200}

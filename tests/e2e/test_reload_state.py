@@ -434,4 +434,4 @@ async def test_ops_14_many_reloads_leave_no_task_and_no_connection_behind(
         assert (await ask(gateway.port, C0)).status == 200
     await eventually(lambda: len(asyncio.all_tasks()) <= before, "as many tasks as before")
     await upstream.until(lambda: len(upstream.connections) <= 1, "one pool is left")
-    assert gateway._gateway._retired._pools == []
+    assert gateway._gateway._retired._used == []

@@ -1,8 +1,11 @@
 """Shadow calls end to end: both answers in the file, nobody waits, nobody's key pays."""
 
 import asyncio
+import errno
 import json
+import os
 import stat
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +150,50 @@ async def test_what_fails_is_not_written(
     assert len(strong.calls) == 2
 
 
+async def test_long_answers_are_left_out(
+    upstream: FaultUpstream,
+    strong: FaultUpstream,
+    start_gateway: StartGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, long = tmp_path / "shadow.jsonl", "word " * 200
+    monkeypatch.setattr(shadow, "LONGEST", 900)
+    gateway = await start_gateway(config(upstream, strong, file))
+    upstream.reply(said(long, "up-a"))  # nothing is asked for the second time
+    assert (await ask(gateway.port, BODY, [AUTH])).status == 200
+    strong.reply(said(long, "up-b"))
+    for calls in (1, 2):
+        assert (await ask(gateway.port, BODY, [AUTH])).status == 200
+        await gateway.counted("sluice_cost_usd_total", calls * 90e-6, key="shadow", upstream="b")
+    assert [line["strong"] for line in await written(file)] == [STRONG]
+    assert len(strong.calls) == 2
+
+
+async def test_answers_are_compared_off_the_loop(
+    upstream: FaultUpstream,
+    strong: FaultUpstream,
+    start_gateway: StartGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, threads, line = tmp_path / "shadow.jsonl", [], shadow.line
+    monkeypatch.setattr(shadow, "line", lambda *args: threads.append(threading.get_ident()) or line(*args))
+    gateway = await start_gateway(config(upstream, strong, file))
+    assert (await ask(gateway.port, BODY, [AUTH])).status == 200
+    await written(file)
+    assert threading.get_ident() not in threads
+    assert len(threads) == 1
+
+
+def test_of_long_answers_the_beginnings_are_compared() -> None:
+    same = "same " * 4000
+    found = shadow_file.line(b"{}", shadow_file.Pair(same + "one", same + "other", False, False))
+    assert found is not None
+    assert json.loads(found)["weak_ok"] == 1.0
+    assert json.loads(found)["weak"] == same + "one"
+
+
 async def test_streams_are_not_shadowed_and_nothing_is_without_a_share(
     upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
@@ -203,6 +250,45 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_disturbs_nobody(
     assert [record.message for record in caplog.records] == [
         "cannot write the shadow file: No such file or directory"
     ]
+
+
+async def test_a_pipe_is_no_file_and_nobody_waits_for_its_reader(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    file = shadow_file.ShadowFile(str(tmp_path / "pipe"))
+    adding = asyncio.ensure_future(file.add(b"x\n"))
+    try:
+        done, _ = await asyncio.wait([adding], timeout=5)
+        assert done
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            await file.add(b"y\n")
+            assert os.read(reader, 9) == b""
+        finally:
+            os.close(reader)
+    finally:  # whoever waits for a reader has one
+        os.close(os.open(tmp_path / "pipe", os.O_RDWR))
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("full", [True, False])
+async def test_a_line_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    write, sizes = os.write, [4, 2]
+
+    def short(file: int, data: bytes) -> int:
+        if full and not sizes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[: sizes.pop() if sizes else None])
+
+    path = tmp_path / "s"
+    path.write_bytes(b"earlier\n")
+    monkeypatch.setattr(os, "write", short)
+    await shadow_file.ShadowFile(str(path)).add(b"0123456789\n")
+    monkeypatch.undo()
+    assert path.read_bytes() == (b"earlier\n" if full else b"earlier\n0123456789\n")
 
 
 async def test_the_file_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,20 @@ async def test_off_says_so(upstream: FaultUpstream, start_gateway: StartGateway)
     assert "not kept" in (await usage(gateway.admin_port))["error"]
 
 
+@pytest.mark.parametrize("view", ["usage", "savings"])
+async def test_a_file_that_cannot_be_read_is_a_503_that_says_so(
+    gateway: InProcessGateway, config: dict[str, Any], view: str
+) -> None:
+    file = Path(config["usage"]["path"])
+    file.unlink()
+    file.mkdir()
+    answer = await call(gateway.admin_port, "GET", f"/admin/{view}")
+    assert answer.status == 503
+    assert "unable to open" in answer.json()["error"]
+    file.rmdir()
+    assert (await call(gateway.admin_port, "GET", f"/admin/{view}")).status == 200
+
+
 async def test_it_outlives_a_restart(
     clock: FrozenClock,
     config: dict[str, Any],

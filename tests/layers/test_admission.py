@@ -10,7 +10,7 @@ from gateway.errors import DRAINING, Refusal
 from gateway.layers.admission import admission, admit
 
 REFUSAL = Refusal(DRAINING, "No.")
-REPLY = Reply(200, [], b"{}")
+REPLY = Reply(200, b"{}")
 Events = list[tuple[str, str, float]]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from doubles.virtual_time import run
 
-from gateway.call import CHAT, Call, Candidate, Credentials, Reply, Route, Stream
+from gateway.call import CHAT, Call, Candidate, Credentials, Estimate, Reply, Route, Stream
 from gateway.errors import (
     CONNECT,
     CONTEXT_LENGTH_EXCEEDED,
@@ -34,6 +34,7 @@ from gateway.policy.breaker import CLOSED, OPEN, Breaker
 from gateway.policy.line import Line
 from gateway.policy.order import WaitingRoom
 from gateway.policy.retry import RetryBudget
+from gateway.policy.spending import NOTHING, spent
 
 STREAM: Stream = object()  # type: ignore[assignment]
 OK: dict[str, Any] = {}
@@ -84,11 +85,15 @@ class Scene:
         self.health = {
             name: Health(breaker(failures, 5.0, 60.0, rng), RetryBudget(share), total) for name in "abcd"
         }
-        counts = Counts(self._count("attempt"), self._count("retry"), self._count("fallback"))
+        counts = Counts(self._attempts, self._count("retry"), self._count("fallback"))
         self.attempt = Attempt(
             self.health, Rules(tries, base, longest), counts, self.loop.time, asyncio.sleep, rng
         )
         self.handle = attempts(self.attempt)(self.queue(self.forward))
+
+    def _attempts(self, upstream: str, verdict: str) -> Callable[[float], None]:
+        count = self._count("attempt")
+        return lambda calls: count(upstream, verdict)
 
     def _count(self, what: str) -> Callable[[str, str], None]:
         def count(one: str, other: str) -> None:
@@ -114,12 +119,14 @@ class Scene:
         assert call.candidate is not None
         upstream = call.candidate.upstream
         call.attempts += 1
-        self.sent.append((upstream, self.loop.time() - self.started))
+        call.sent_at = self.loop.time()
+        self.sent.append((upstream, call.sent_at - self.started))
         if self.takes[upstream]:
             await asyncio.sleep(self.takes[upstream])
         said = self.says[upstream]() if upstream in self.says else OK
         if isinstance(said, Failure):
             raise said
+        call.answered_at = self.loop.time()
         return Reply(200, stream=STREAM) if call.stream else Reply(200, b"{}")
 
     def call(
@@ -690,6 +697,54 @@ async def test_who_leaves_in_the_pause_holds_nothing_and_calls_nobody():
     assert scene.at_rest()
     await asyncio.sleep(20.0)
     assert scene.calls("a") == 1
+
+
+@virtual
+async def test_who_leaves_in_the_pause_or_in_the_queue_after_it_pays_for_no_second_input():
+    for leaves in (1.0, 12.0):
+        scene = Scene("a", longest=60.0, permits=1)
+        scene.script("a", status(429, retry_after=10.0), OK, OK)
+        call = scene.call()
+        call.estimate = Estimate(1000, 10, False)
+        task = asyncio.create_task(scene.serve(call))
+        await asyncio.sleep(0.1)
+        scene.takes["a"] = 30.0
+        other = asyncio.create_task(scene.serve())
+        await left(scene, task, leaves)
+        assert (scene.calls("a"), call.attempts) == (2, 1)
+        assert spent(call) is NOTHING
+        await left(scene, other, 0.0)
+
+
+@virtual
+async def test_neither_an_attempt_that_failed_nor_the_pause_after_it_is_time_of_the_gateway():
+    scene = Scene("a", "b", tries=3, longest=60.0)
+    scene.script("a", status(429, retry_after=10.0), OK)
+    scene.always("b", status(403), takes=2.0)
+    scene.takes["a"] = 3.0
+    call = scene.call()
+    assert isinstance(await scene.serve(call), Reply)
+    assert [name for name, _ in scene.sent] == ["a", "b", "a"]
+    assert call.overhead_s(scene.loop.time()) == pytest.approx(0.0, abs=1e-6)
+
+
+@virtual
+async def test_who_goes_another_way_is_no_new_request_and_goes_by_the_time_it_is_now():
+    """As after an overflow: the body is another one, and the call has been here before."""
+    scene = Scene("a", "b")
+    earned: list[float] = []
+    scene.health["a"].budget.earn = earned.append
+    call = scene.call()
+    scene.script("a", OVERFLOW, *[failed(CONNECT)] * 5, OK)
+    scene.script("b", OVERFLOW, *[OK] * 10)
+    assert isinstance(await scene.serve(call), Failure)
+    for number in range(5):
+        await scene.serve(scene.call(b"%d" % number))
+    assert (scene.state("a"), len(earned)) == (OPEN, 6)
+    await asyncio.sleep(7.0)  # it may be tried again
+    call.candidate = scene.candidates["a"]
+    assert isinstance(await scene.serve(call), Reply)
+    assert (scene.sent[-1][0], scene.state("a"), len(earned)) == ("a", CLOSED, 6)
 
 
 @virtual

@@ -43,7 +43,7 @@ def behind_attempts(scene: Scene, engine: Handler) -> None:
         name: Health(Breaker(100, 5.0, 60.0, rng), RetryBudget(0.0, 0.0), 600.0)
         for name in ("local", "large")
     }
-    counts = AttemptCounts(nobody, nobody, nobody)
+    counts = AttemptCounts(lambda *_: nobody, nobody, nobody)
     attempt = Attempt(health, Rules(1, 0.0, 1.0), counts, scene.loop.time, asyncio.sleep, rng)
     terms = Terms(Bounds("window", 32, 1000, 0.05, 2), 0, 0, lambda: True, ())
     batching = Batching(

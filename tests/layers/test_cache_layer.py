@@ -9,7 +9,16 @@ from doubles.script import DONE, piece, stop
 
 from gateway.call import CHAT, Call, Candidate, Credentials, Estimate, Reply, Route, Tokens
 from gateway.caller import Caller
-from gateway.errors import CONNECT, UPSTREAM_UNAVAILABLE, Failure, Refusal
+from gateway.errors import (
+    CONNECT,
+    DEADLINE_IN_QUEUE,
+    INSUFFICIENT_QUOTA,
+    TOTAL,
+    UPSTREAM_TIMEOUT,
+    UPSTREAM_UNAVAILABLE,
+    Failure,
+    Refusal,
+)
 from gateway.layers.cache import Cache
 from gateway.layers.cache_flight import Flights
 from gateway.layers.cache_question import Terms
@@ -214,6 +223,70 @@ async def test_the_most_patient_and_the_most_urgent_caller_count_for_all(bench: 
     assert (bench.asked[0].deadline, bench.asked[0].priority) == (50.0, "interactive")
     go.set()
     await asyncio.gather(*tasks)
+
+
+async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench) -> None:
+    go = asyncio.Event()
+
+    async def by_its_budget(call: Call) -> Reply | Refusal:
+        await go.wait()
+        return await bench.answers(call) if call.ceiling is None else Refusal(INSUFFICIENT_QUOTA, "spent")
+
+    bench.upstream = by_its_budget
+    poor, rich, also_rich = bench.call(), bench.call(), bench.call()
+    poor.ceiling = 1
+    tasks = [asyncio.ensure_future(bench.handle(one)) for one in (poor, rich, also_rich)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    refused, *answered = await asyncio.gather(*tasks)
+    assert isinstance(refused, Refusal)
+    assert all(isinstance(one, Reply) for one in answered)
+    assert [one.ceiling for one in bench.asked] == [1, None]
+    assert (rich.cached_by, rich.tokens, also_rich.cached_by) == ("", Tokens(5, 2), "collapsed")
+
+
+@pytest.mark.parametrize("queued", [True, False])
+async def test_somebody_elses_haste_is_nobodys_refusal(bench: Bench, queued: bool) -> None:
+    go = asyncio.Event()
+
+    async def late(call: Call) -> Reply | Refusal:
+        patience = call.deadline  # as it is when it is sent
+        await go.wait()
+        if patience > 10.0:
+            return await bench.answers(call)
+        if queued:
+            return Refusal(DEADLINE_IN_QUEUE, "late", retry_after=1.0)
+        raise Failure(UPSTREAM_TIMEOUT, "late", cause=TOTAL)
+
+    bench.upstream = late
+    first, second, as_hasty = bench.call(), bench.call(), bench.call()
+    first.deadline, second.deadline, as_hasty.deadline = 1.5, 50.0, 1.7
+    tasks = [asyncio.ensure_future(bench.handle(first))]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    tasks += [asyncio.ensure_future(bench.handle(one)) for one in (second, as_hasty)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    told = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, Reply) for one in told] == [False, True, False]
+    assert len(bench.asked) == 2
+
+
+async def test_who_has_less_time_than_the_others_is_told_when_it_is_over(bench: Bench) -> None:
+    go = asyncio.Event()
+    bench.upstream = bench.after(go)
+    patient, hasty = bench.call(), bench.call()
+    hasty.deadline = 1.01  # a moment after this test's clock, which stands still
+    waiting = asyncio.ensure_future(bench.handle(patient))
+    with pytest.raises(Failure) as told:
+        await asyncio.wait_for(bench.handle(hasty), 5)
+    assert (told.value.kind, told.value.cause) == (UPSTREAM_TIMEOUT, TOTAL)
+    assert not waiting.done()
+    go.set()
+    assert isinstance(await waiting, Reply)
+    assert len(bench.asked) == 1
 
 
 async def test_the_last_who_leaves_pays_for_what_was_begun(bench: Bench) -> None:

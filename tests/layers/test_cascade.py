@@ -72,6 +72,14 @@ async def test_it_does_not_when_another_answer_of_that_length_would_be_late(
     assert (scene.results, call.notes["x-sluice-route"]) == (["failed"], "cascade; failed=empty")
 
 
+async def test_it_does_not_where_only_one_tier_is_left() -> None:
+    scene, twin = Scene(1.0), Candidate("twin", "up", b'"up"', CHEAP.price)
+    call = scene.call()
+    call.route, call.order = Route("m", b'"m"', (CHEAP, twin, STRONG)), [CHEAP, twin]
+    assert await scene.asks(call) == ["cheap"]
+    assert scene.results == ["skipped"]
+
+
 async def test_it_does_not_where_the_key_has_no_more_than_one_answer_costs() -> None:
     scene = Scene(1.0)
     call = scene.call()

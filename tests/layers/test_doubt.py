@@ -126,9 +126,10 @@ def answer(*texts: str, **choice: Any) -> bytes:
     return json.dumps({"choices": made}).encode()
 
 
-def test_every_choice_is_looked_at() -> None:
+def test_the_first_eight_choices_are_looked_at() -> None:
     assert doubt(b"{}", answer("fine", "1 + 1 = 2"), ALL) == ""
-    assert doubt(b"{}", answer("fine", "1 + 1 = 3"), ALL) == "arithmetic"
+    assert doubt(b"{}", answer(*["fine"] * 7, "1 + 1 = 3"), ALL) == "arithmetic"
+    assert doubt(b"{}", answer(*["fine"] * 8, "1 + 1 = 3"), ALL) == ""
 
 
 def test_only_what_is_asked_for_is_looked_at() -> None:

@@ -127,8 +127,9 @@ async def test_who_goes_at_once_makes_neither_future_nor_timer():
     scene = Scene()
     call = scene.call(stream=True, patience=60.0)
     begun = scene.handle(call)
-    assert scene.timers() == []
     assert asyncio.iscoroutine(begun)
+    begun.send(None)
+    assert scene.timers() == []
     begun.close()
     call.lease.settle(call, scene.loop.time())
     assert scene.empty()
@@ -340,8 +341,11 @@ async def test_who_leaves_while_waiting_frees_the_place_and_takes_no_permit():
 def test_rate_09_a_permit_that_meets_a_cancellation_goes_to_the_next(first: str):
     async def scenario() -> None:
         scene = Scene()
-        over = scene.call("x")
-        going, left, stays = [await scene.start(call) for call in (over, scene.call("a"), scene.call("b"))]
+        over = scene.call("x", stream=True)
+        going = await scene.start(over, after=scene.loop.create_future())
+        left, stays = [await scene.start(scene.call(key)) for key in "ab"]
+        scene.answers[0].set_result(None)
+        await scene.settled()
         steps = [lambda: over.lease.settle(over, scene.loop.time()), left.cancel]
         for step in steps if first == "grant" else reversed(steps):
             step()

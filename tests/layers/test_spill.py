@@ -53,7 +53,7 @@ class World:
             WaitingRoom(10_000), lines, self.loop.time, dict.fromkeys(lines, lambda s: None), self.estimate
         )
         health = {name: Health(Breaker(5, 5.0, 60.0, self.rng), RetryBudget(0.1), 600.0) for name in lines}
-        counts = Counts(*[lambda *labels: None] * 3)
+        counts = Counts(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
         self.health = health
         attempt = Attempt(health, Rules(2, 0.0, 2.0), counts, self.loop.time, asyncio.sleep, self.rng)
         self.route = Route("m", b'"m"', (OWN, PAID))
@@ -212,6 +212,27 @@ def test_where_nobody_takes_it_it_keeps_its_place() -> None:
         # One moves after 1 s, another one after 4 s, at its next look; the third gets an own place.
         assert world.served == {"own": 5, "paid": 2}
         assert sorted(round(wait, 2) for wait in world.waits) == [0, 0, 0, 0, 1.0, 4.25, 5.0]
+
+    in_virtual_time(scenario())
+
+
+def test_nobody_gives_up_his_place_for_an_upstream_whose_time_for_him_is_over() -> None:
+    async def scenario() -> None:
+        world = World(1.0)
+        world.spread = 0.0
+        world.takes["own"] = 5.0
+        world.lines["paid"].total_s = 0.5
+        first = [asyncio.create_task(world.serve(world.call())) for _ in range(4)]
+        await asyncio.sleep(0)
+        late = world.call()
+        waiting = asyncio.create_task(world.serve(late))
+        await asyncio.sleep(0.7)
+        later = [asyncio.create_task(world.serve(world.call())) for _ in range(4)]
+        await asyncio.sleep(0.7)
+        world.lines["paid"].free = 0  # none of these is tempted
+        await waiting
+        assert (late.candidate, late.queue_s) == (OWN, pytest.approx(5.0))
+        await asyncio.gather(*first, *later)
 
     in_virtual_time(scenario())
 

@@ -1,8 +1,8 @@
 """Callers, a gateway and engines in plain numbers and virtual time, around the gateway's own policies.
 
-Engines have slots, and a call in a slot takes one second, exponentially distributed. Callers behave as the
-OpenAI SDK does: a time-out of 10 s, two retries, `retry-after` heeded, no retry where they are told that none
-helps. Each defence can be switched off.
+Engines have slots, and a call in a slot takes `service_s` seconds, exponentially distributed. Callers behave
+as the OpenAI SDK does: a time-out of 10 s, two retries, `retry-after` heeded, no retry where they are told
+that none helps. Each defence can be switched off.
 """
 
 import heapq
@@ -27,20 +27,34 @@ BUCKET_S = 10
 
 @dataclass(frozen=True)
 class Defences:
-    """All on. `queue_s`: seconds of work that may wait; `told`: the gateway knows the callers' time-out."""
+    """All on. `queue_s`: seconds of work that may wait; `told`: the gateway knows the callers' time-out.
+
+    `steady`: what it knows of the engine is a mean over many calls, and not over the last few.
+    """
 
     queue_s: float = 4.0
     told: bool = True
+    steady: bool = True
     abort: bool = True
     breaker: bool = True
     budget: bool = True
 
 
+class Jumpy(Line):
+    """A line that goes by the last few calls."""
+
+    __slots__ = ()
+
+    def learn_hold(self, seconds: float, now: float) -> None:
+        self._holds = min(self._holds, 9.0)
+        super().learn_hold(seconds, now)
+
+
 class Engine:
     """One upstream, and what the gateway keeps for it."""
 
-    def __init__(self, name: str, slots: int, rng: Random) -> None:
-        self.line = Line(name, slots)
+    def __init__(self, name: str, slots: int, rng: Random, *, steady: bool) -> None:
+        self.line = Line(name, slots) if steady else Jumpy(name, slots)
         self.breaker = Breaker(5, 5.0, 60.0, rng)
         self.budget = RetryBudget(0.1)
         self.up = True
@@ -64,15 +78,26 @@ class Call(Waiter):
 class World:
     """`load` is the arrival rate as a share of what all slots can do."""
 
-    def __init__(self, seed: int, load: float, engines: int, slots: int, defences: Defences) -> None:
+    def __init__(
+        self,
+        seed: int,
+        load: float,
+        engines: int,
+        slots: int,
+        defences: Defences,
+        service_s: float = 1.0,
+    ) -> None:
         self.rng = Random(seed)
         self.now = 100.0
         self.start = self.now
         self.defences = defences
-        self.engines = [Engine(f"engine-{n}", slots, self.rng) for n in range(engines)]
-        bound = defences.queue_s * slots * engines
+        self.engines = [
+            Engine(f"engine-{n}", slots, self.rng, steady=defences.steady) for n in range(engines)
+        ]
+        self.service_s = service_s
+        bound = defences.queue_s * slots * engines / service_s
         self.room = WaitingRoom(10**9 if bound == math.inf else int(bound))
-        self.rate = load * slots * engines
+        self.rate = load * slots * engines / service_s
         self.asked: Counter[int] = Counter()  # by the bucket of time in which a caller first asked
         self.served: Counter[int] = Counter()
         self.attempts = 0
@@ -211,7 +236,8 @@ class World:
 
     def _serve(self, call: Call) -> None:
         engine = call.engine
-        wait = max(0.0, engine.frozen_until - self.now) + self.rng.expovariate(1.0 / engine.slowness)
+        mean_s = engine.slowness * self.service_s
+        wait = max(0.0, engine.frozen_until - self.now) + self.rng.expovariate(1.0 / mean_s)
         self._after(wait, lambda: self._done(call, engine))
 
     def _done(self, call: Call, engine: Engine) -> None:

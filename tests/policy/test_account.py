@@ -41,6 +41,13 @@ def test_the_longest_wait_is_told() -> None:
     assert denied(account, Ask(firm=30)) == Denial("tpm", pytest.approx(30.0))
 
 
+def test_the_greater_part_of_a_request_is_none() -> None:
+    account = Account(Terms(rpm=1))
+    reserve(account)
+    assert denied(account, now=59.9).wait == pytest.approx(0.1)
+    assert reserve(account, now=60.0)
+
+
 def test_larger_than_the_whole_limit() -> None:
     assert denied(Account(Terms(tpm=100)), Ask(firm=101)) == Denial("too_large", math.inf)
 

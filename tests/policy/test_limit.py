@@ -5,7 +5,7 @@ import math
 import pytest
 
 from gateway import errors
-from gateway.call import CHAT, Call, Candidate, Credentials, Estimate, Price, Route, Tokens
+from gateway.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Estimate, Price, Route, Tokens
 from gateway.caller import Caller, Terms
 from gateway.errors import Refusal
 from gateway.metrics import Metrics
@@ -176,6 +176,16 @@ def test_a_budget_needs_a_price(limit: Limit) -> None:
     assert refusal.param == "model"
     assert account.places == 0
     assert limit.admit(called(Account(Terms(rpm=1)), route(None)), NOW) is None
+
+
+def test_a_budget_needs_a_price_of_the_answer_where_there_is_one(limit: Limit) -> None:
+    read_only = route(PRICE._replace(output=None))
+    account = Account(Terms(usd_per_day=1000))
+    assert refused(limit, called(account, read_only)).kind is errors.MODEL_NOT_ALLOWED
+    embedding = called(account, read_only)
+    embedding.endpoint, embedding.estimate = EMBEDDINGS, Estimate(10, 0, True)
+    assert limit.admit(embedding, NOW) is None
+    assert account.gone == 10
 
 
 def test_a_budget_needs_the_price_of_all_that_may_serve_the_call(limit: Limit) -> None:

@@ -76,9 +76,25 @@ def test_it_recovers_within_ten_seconds(trigger: Trigger, seed: int, told: bool)
 
 
 @seeds
-def test_without_the_bounded_queue_it_takes_longer(seed: int):
-    world = after(spike, seed, Defences(queue_s=UNBOUNDED))
-    assert min(world.goodput(SOON, LATE)) < 0.9
+@pytest.mark.parametrize(("slots", "service_s"), [(8, 0.1), (16, 1.0), (64, 3.0)])
+def test_who_tells_his_patience_needs_no_bound(slots: int, service_s: float, seed: int):
+    world = World(seed, LOAD, 1, slots, Defences(queue_s=UNBOUNDED), service_s)
+    spike(world)
+    world.run(OVER)
+    assert min(world.goodput(BEGIN, END)) < 0.6
+    assert min(world.goodput(SOON, LAST)) >= 0.99
+
+
+@seeds
+def test_but_what_is_known_of_the_engine_must_not_jump(seed: int):
+    world = after(spike, seed, Defences(queue_s=UNBOUNDED, steady=False))
+    assert min(world.goodput(SOON, LATE)) < 0.95
+
+
+@seeds
+def test_of_who_does_not_tell_the_bounded_queue_takes_care(seed: int):
+    world = after(spike, seed, Defences(queue_s=UNBOUNDED, told=False))
+    assert min(world.goodput(SOON, LATE)) < 0.97
     assert min(world.goodput(LATE, LAST)) >= 0.99
 
 

@@ -335,26 +335,65 @@ def test_while_nothing_is_known_everybody_may_try():
 
 def test_who_would_wait_longer_than_its_caller_is_refused_at_the_door():
     scene = known()
-    scene.waits("a", 2.0)  # goes at 4.0, and a second one at 6.0
-    assert scene.come("a", 2.0, deadline=6.0)[1] == Waits(None)
-    refusal = scene.refused(scene.come("a", 2.0, deadline=7.0)[1])
+    scene.waits("a", 2.0)  # goes at 4.0, and a second one at 6.0, which is answered at 8.0
+    assert scene.come("a", 2.0, deadline=8.0)[1] == Waits(None)
+    refusal = scene.refused(scene.come("a", 2.0, deadline=9.0)[1])
     assert refusal.kind is DEADLINE_IN_QUEUE
-    assert refusal.retry_after == 2.0  # its caller waits 5 s, the queue takes 6; but no sooner than one hold
+    assert refusal.retry_after == 2.0  # its caller waits 7 s, it would take 8; but no sooner than one hold
     assert scene.room.waiting == 2
+
+
+def test_a_stream_need_only_begin_in_time():
+    scene = known()
+    scene.waits("a", 2.0)
+    whole, stream = (Waiter("a", INTERACTIVE, 10, 7.0, 2.0) for _ in range(2))
+    stream.stream = True
+    assert scene.refused(scene.room.arrive(scene.line, whole, 2.0)).kind is DEADLINE_IN_QUEUE
+    assert scene.room.arrive(scene.line, stream, 2.0) == Waits(None)
+
+
+def test_a_short_call_among_long_ones_may_wait_for_half_of_its_patience():
+    scene = known(permits=10, hold=20.0)
+    assert scene.come("a", 20.0, deadline=24.0)[1] == Waits(None)  # for 2 s, and is worked on for 2
+    assert scene.refused(scene.come("a", 20.0, deadline=26.0)[1]).retry_after == 2.0  # 4 s, and 3
+
+
+def test_a_hold_is_a_mean_of_many_calls():
+    """Of the last ones only it would be as much chance as knowledge."""
+    line, rng = Line("local", 8), Random(1)
+    means = []
+    for number in range(1, 4000):
+        line.learn_hold(rng.expovariate(10.0), number / 80)
+        means.append(line.hold or 0.0)
+    assert statistics.stdev(means[1000:]) < 0.005  # an eighth of what it is over the last 20 calls
+    assert statistics.mean(means) == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize("every", [0.1, 30.0])
+def test_a_hold_follows_a_change(every: float):
+    """Within the later of about 20 s and 40 calls, also where calls are rare."""
+    line = Line("local", 1)
+    for number in range(300):
+        line.learn_hold(1.0, number * every)
+    calls = max(40, int(20.0 / every))
+    for number in range(calls):
+        line.learn_hold(5.0, (300 + number) * every)
+    assert line.hold is not None
+    assert 4.0 < line.hold <= 5.0
 
 
 def test_it_is_told_when_it_would_fit():
     scene = known()
     for _ in range(4):
         scene.waits("a", 2.0)
-    assert scene.refused(scene.come("a", 2.0, deadline=5.0)[1]).retry_after == 7.0
+    assert scene.refused(scene.come("a", 2.0, deadline=6.0)[1]).retry_after == 8.0
 
 
 def test_a_flood_of_another_key_is_not_waited_for():
     scene = known()
     for _ in range(50):
         scene.waits("flood", 2.0)
-    assert scene.come("a", 2.0, deadline=7.0)[1] == Waits(None)
+    assert scene.come("a", 2.0, deadline=9.0)[1] == Waits(None)
     assert scene.refused(scene.come("flood", 2.0, deadline=90.0)[1]).kind is DEADLINE_IN_QUEUE
 
 
@@ -375,8 +414,8 @@ def test_batch_waits_for_all_that_is_interactive():
     scene = known()
     for key in "abc":
         scene.waits(key, 2.0)
-    assert scene.refused(scene.come("d", 2.0, BATCH, deadline=9.0)[1]).kind is DEADLINE_IN_QUEUE
-    assert scene.come("d", 2.0, BATCH, deadline=10.0)[1] == Waits(None)
+    assert scene.refused(scene.come("d", 2.0, BATCH, deadline=11.0)[1]).kind is DEADLINE_IN_QUEUE
+    assert scene.come("d", 2.0, BATCH, deadline=12.0)[1] == Waits(None)
 
 
 def test_permits_shorten_the_wait():

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from gateway.policy.payoff import LOAD, LONGEST_S, REST_S, Payoff
+from gateway.policy.payoff import LOAD, LONGEST_REST_S, LONGEST_S, REST_S, Payoff
 
 RATE = 400.0
 """Calls a second of the unmerged way."""
@@ -18,12 +18,14 @@ class Callers:
     def __init__(self, gain: float, noise: float, seed: int) -> None:
         self.gain, self.noise, self.random = gain, noise, Random(seed)
         self.payoff = Payoff()
-        self.now, self.load, self.seconds = 0.0, 0, {False: 0.0, True: 0.0}
+        self.now, self.load, self.callers = 0.0, 0, CALLERS
+        self.calls = {False: 0, True: 0}
         self.ends: list[tuple[float, float, bool]] = []
 
     def arrive(self) -> None:
         self.load += 1
         merged = self.payoff.merging(self.load, self.now)
+        self.calls[merged] += 1
         takes = CALLERS / RATE / (1.0 + self.gain * merged)
         took = takes * self.random.uniform(1.0 - self.noise, 1.0 + self.noise)
         heapq.heappush(self.ends, (self.now + took, self.random.random(), merged))
@@ -31,7 +33,7 @@ class Callers:
     def run(self, seconds: float) -> float:
         """Calls a second."""
         until, served = self.now + seconds, 0
-        while len(self.ends) < CALLERS:
+        while len(self.ends) < self.callers:
             self.arrive()
         while self.ends[0][0] < until:
             self.now, _, _ = heapq.heappop(self.ends)
@@ -71,6 +73,17 @@ def test_it_follows_when_things_change() -> None:
     assert callers.payoff.view()["merging"] is False
     callers.gain = 0.3
     callers.run(3 * REST_S)
+    assert callers.payoff.view()["merging"] is True
+
+
+def test_what_is_found_again_and_again_is_looked_at_ever_more_seldom_until_the_load_is_another() -> None:
+    callers = Callers(-0.2, 0.1, 1)
+    callers.run(2 * LONGEST_REST_S)
+    callers.calls = {False: 0, True: 0}
+    callers.run(4 * LONGEST_REST_S)
+    assert 0 < callers.calls[True] < 0.005 * callers.calls[False]
+    callers.gain, callers.callers = 0.3, 3 * CALLERS
+    callers.run(2 * REST_S)
     assert callers.payoff.view()["merging"] is True
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from routing_scene import NOW, RoutingScene, candidate
 
-from gateway.call import Candidate, Estimate
+from gateway.call import Candidate, Estimate, Route
 from gateway.errors import INSUFFICIENT_QUOTA, INVALID_VALUE
 from gateway.policy.route import REASONS, Rule
 from gateway.policy.route_load import CROWDED, FORGET_S, Engine
@@ -32,6 +32,26 @@ def test_route_10_zero_is_a_price_equal_ones_take_turns_and_unknown_ones_come_la
     orders = Counter("".join(scene.order()) for _ in range(200))
     assert set(orders) == {"abdc", "adbc"}
     assert min(orders.values()) > 60
+
+
+def test_what_nobody_can_do_goes_to_a_fallback_that_is_well_and_can_be_paid_or_is_refused():
+    scene = RoutingScene(Rule("priority", needs=True), candidate("a", can=()))
+    assert scene.refused(scene.call(TOOLS)).param == "tools"
+    unable, dear = candidate("b", can=["vision"]), candidate("c", (9, 9), can=["tools"])
+    ill, well = candidate("d", can=["tools"]), candidate("e", can=["tools"])
+    others = (Route("m-b", b"", (unable,)), Route("m-c", b"", (dear,)), Route("m-d", b"", (ill, well)))
+    scene.route.fallbacks, scene.ill = others, {ill}
+    assert scene.order(scene.call(TOOLS)) == ["c"]
+    assert scene.order(scene.call(TOOLS, ceiling=10)) == ["e"]
+    scene.route.fallbacks = others[:1]
+    assert scene.refused(scene.call(TOOLS)).param == "tools"
+
+
+def test_route_10_an_answer_of_unknown_price_is_not_free():
+    reads = candidate("reads", (0.01, 0))
+    reads.price = None if reads.price is None else reads.price._replace(output=None)
+    scene = RoutingScene(CHEAPEST, reads, B)
+    assert scene.order() == ["b", "reads"]
 
 
 def test_route_10_both_input_and_output_count():

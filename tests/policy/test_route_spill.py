@@ -38,7 +38,7 @@ def full(scene: RoutingScene, upstream: str, waiting: int, hold_s: float) -> Non
     """All permits are out, each held for so long, and so many wait."""
     line = scene.lines[upstream]
     scene.busy(upstream, line.permits)
-    line.learn_hold(hold_s)
+    line.learn_hold(hold_s, NOW)
     for number in range(waiting):
         waiter = Waiter("a", "interactive", 200, math.inf, NOW)
         waiter.number = number
@@ -97,7 +97,7 @@ def test_nobody_goes_where_the_wait_is_longer_still():
 
 def test_what_waits_inside_the_engine_is_a_wait_too():
     one = scene(OWN, PAID)
-    one.lines["own"].learn_hold(8.0)
+    one.lines["own"].learn_hold(8.0, NOW)
     one.engines["own"] = Engine(running=4, waiting=3, kv=1.0)
     assert one.order() == ["paid", "own"]  # 8 s * 3 / 7
     one.engines["own"] = Engine(running=4, waiting=1, kv=1.0)

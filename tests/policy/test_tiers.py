@@ -64,6 +64,15 @@ def test_what_only_one_candidate_can_serve_is_no_choice() -> None:
     assert scene.told(call) == "complexity"
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_what_only_one_tier_can_serve_is_no_choice(share: float) -> None:
+    blind = candidate("blind", (0, 0), can=[])
+    scene = tiered(Rule("complexity", needs=True), share, blind, DEAR, TWIN)
+    call = scene.call(b'{"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]}')
+    assert scene.order(call) == ["dear", "twin"]
+    assert scene.told(call) == "complexity"
+
+
 def test_a_call_is_scored_once_also_when_its_first_candidate_cannot_be_called() -> None:
     scene = RoutingScene(Rule("complexity"), CHEAP, MIDDLE, DEAR)
     asked: list[float] = []

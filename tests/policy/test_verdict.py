@@ -8,17 +8,19 @@ from gateway.errors import (
     CONTEXT_LENGTH_EXCEEDED,
     UPSTREAM_AUTH_FAILED,
     UPSTREAM_ERROR,
+    UPSTREAM_PATH_UNKNOWN,
     UPSTREAM_RATE_LIMITED,
     Cause,
     Failure,
     upstream_status,
 )
 from gateway.policy.overflow import Overflow
-from gateway.policy.verdict import REASONS, Judgement, is_spent, judge
+from gateway.policy.verdict import REASONS, Judgement, is_spent, is_wrong_path, judge
 
 ANYWHERE = ("retryable", "failure", "anywhere")
 BUSY = ("retryable", "none", "anywhere")
 ACCOUNT = ("fatal", "none", "elsewhere", "account")
+PATH = ("fatal", "none", "elsewhere", "path")
 CLIENT = ("ignore", "none", "never", "client_error")
 
 CAUSES: dict[Cause, tuple[str, ...]] = {
@@ -101,8 +103,31 @@ def test_the_reasons_are_a_closed_set():
     seen = {judge(refused(status)).reason for status in range(400, 600)}
     seen |= {judge(Failure(UPSTREAM_ERROR, "no", cause=cause)).reason for cause in CAUSES}
     seen.add(judge(Failure(CONTEXT_LENGTH_EXCEEDED, "no", cause="status", status=400)).reason)
+    seen.add(judge(Failure(UPSTREAM_PATH_UNKNOWN, "no", cause="status", status=404)).reason)
     assert seen == set(REASONS)
     assert len(REASONS) == len(set(REASONS))
+
+
+@pytest.mark.parametrize(
+    ("message", "of_the_path"),
+    [
+        (None, True),  # nginx's page; Go's "404 page not found"; nothing at all
+        ("Not Found", True),  # FastAPI: vLLM, SGLang
+        ("File Not Found", True),  # llama.cpp
+        ("Invalid URL (POST /chat/completions)", True),  # OpenAI
+        ("The model `x` does not exist.", False),  # vLLM
+        ("The model `x` does not exist or you do not have access to it.", False),  # OpenAI
+        ("model 'x' not found", False),  # Ollama
+        ("No endpoints found for x.", False),  # OpenRouter
+    ],
+)
+def test_whose_fault_a_404_is(message: str | None, of_the_path: bool):
+    assert is_wrong_path(404, message) is of_the_path
+    assert not is_wrong_path(400, message)
+
+
+def test_a_wrong_path_is_the_operators_fault_and_another_upstream_may_have_a_right_one():
+    assert row(judge(Failure(UPSTREAM_PATH_UNKNOWN, "no", cause="status", status=404))) == PATH
 
 
 QUOTA = "You exceeded your current quota, please check your plan and billing details."

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -39,7 +39,11 @@ class Limited(RuleBasedStateMachine):
     @rule(firm=st.integers(0, 320), guess=st.integers(0, 400), cost=st.integers(0, 900))
     def arrive(self, firm: int, guess: int, cost: int) -> None:
         before = self.account.standing(self.now), self.account.places, self.account.gone
+        paid = not cost or (self.account.gone < BUDGET and self.account.gone + cost <= BUDGET)
+        wanted = firm if firm or guess else -TPM  # who wants no tokens waits for none, whatever is owed
+        free = self.account.places < PLACES and self.would_fit(wanted, self.now)
         outcome = self.account.reserve(Ask(firm, guess, cost), "d", self.now)
+        assert isinstance(outcome, Reservation) == (paid and free)
         if isinstance(outcome, Denial):
             assert (self.account.standing(self.now), self.account.places, self.account.gone) == before
             if outcome.limit in ("rpm", "tpm") and outcome.wait < 1e9:
@@ -88,3 +92,22 @@ class Limited(RuleBasedStateMachine):
 
 TestLimited = Limited.TestCase
 TestLimited.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 8), st.integers(0, 80)), min_size=3, max_size=12),
+    st.integers(0, 300),
+    st.integers(0, 400),
+)
+def test_who_is_refused_at_the_door_is_refused_behind_it_and_told_the_same(
+    calls: list[tuple[float, int]], firm: int, guess: int
+) -> None:
+    account, now = Account(Terms(rpm=4, tpm=300, concurrency=6, usd_per_day=2)), 1000.0
+    for seconds, tokens in calls:
+        now += seconds
+        account.reserve(Ask(tokens, cost=tokens % 2), "d", now)
+        denial = account.full(now)
+        if denial is not None:
+            assert account.reserve(Ask(firm, guess), "d", now) == denial
+            assert account.full(now) == denial
