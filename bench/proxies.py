@@ -28,6 +28,16 @@ class Forwarder(Contender):
         return [sys.executable, "-m", "bench.forwarder", str(self.port), str(self.upstream_port)]
 
 
+class Floor(Contender):
+    """bench/floor.py: what the gateway stands on."""
+
+    name = "floor"
+    loads = frozenset({"chat-1", "chat-32", "chat-128", "chat-1000", "quiet"})
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "bench.floor", str(self.port), str(self.upstream_port)]
+
+
 class Sluice(Contender):
     """The gateway with keys, metrics, request ids and the ledger on, limits out of the way."""
 
@@ -88,6 +98,7 @@ CONTENDERS: dict[str, type[Contender]] = {
     kind.name: kind
     for kind in (
         Forwarder,
+        Floor,
         Sluice,
         SluiceAllOn,
         VllmRouter,

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from gateway.assembly import terms
-from gateway.call import Call, Spent
+from gateway.call import Call
 from gateway.caller import Ledgered, Terms
 from gateway.clock import Clock, monotonic, unix
 from gateway.config import model as cfg
 from gateway.edge.admin import Trouble, View
 from gateway.edge.sweep import Sweep
 from gateway.layers.bookkeeping import Bookkeeping
+from gateway.layers.spend import Paid
 from gateway.metrics import Metrics
 from gateway.policy.account import Account
 from gateway.policy.calendar import Calendar
@@ -133,10 +134,9 @@ class Accounts:
         if self._shared is not None:
             self._metrics.redis_up.set(self._shared.link.up)
 
-    def book(self, call: Call, one: Spent, cost: int | None, now: float, last: bool) -> None:
-        """Enter an attempt of a call that is over into the ledger."""
-        if self._books is not None:
-            self._books.paid(call, one, cost, now, last)
+    def books(self) -> tuple[Paid, ...]:
+        """What enters an attempt of a call that is over into the ledger, where there is one."""
+        return () if self._books is None else (self._books.paid,)
 
     def spared(self, call: Call) -> None:
         """Enter a call that needed no upstream of its own."""

@@ -136,8 +136,18 @@ class Failure(Exception):
         twin.message = self.message if message is None else message
         return twin
 
+    def let_go(self) -> None:
+        """Drop what the frames of its traceback hold, and of those that it followed: calls and their bodies.
+
+        They hold the failure in turn, so all of it would stay until the next full collection.
+        """
+        one: BaseException | None = self
+        while one is not None:
+            one.__traceback__, one = None, one.__context__
+
     def as_refusal(self) -> Refusal:
-        """The answer to give while no byte has gone to the client."""
+        """The answer to give while no byte has gone to the client; the failure ends here."""
+        self.let_go()
         if self.kind.final:  # no retry by the client can help, whatever the upstream says
             return Refusal(self.kind, self.message, self.param)
         wait, advice = self.retry_after, self.should_retry

@@ -48,12 +48,19 @@ def batching(
 
 
 def _still_true(config: cfg.Config, terms: Mapping[tuple[str, str], Terms], last: Last) -> Kinds:
-    """What calls have taught of upstreams that are where they were, under the same bounds."""
+    """What calls have taught of models that go where they went, under the same bounds."""
     servers, before = config.upstreams, last.config.upstreams
+    same = {
+        name
+        for name, one in config.models.items()
+        if (known := last.config.models.get(name)) is not None
+        and (one.candidates, one.fallbacks) == (known.candidates, known.fallbacks)
+    }
     return {
         place: kind
         for place, kind in last.batching.kinds.items()
-        if (one := terms.get(place[:2])) is not None
+        if place[0] in same
+        and (one := terms.get(place[:2])) is not None
         and one.bounds == kind.bounds
         and kind.upstream in servers
         and servers[kind.upstream].base_url == before[kind.upstream].base_url

@@ -242,7 +242,7 @@ class Pipelines:
         }
         limit = Limit(estimates.make, accounts.calendar, metrics)
         self.machines = Machines(dict(self._throughputs(config)))
-        paid = (accounts.book, self.machines.paid) if self.machines else (accounts.book,)
+        paid = (*accounts.books(), *((self.machines.paid,) if self.machines else ()))
         books = (estimates.book,)
         spend = Spend(accounts.calendar, estimates.make, metrics, books, always=accounts.keeps, paid=paid)
         routes = assembly.routes(config, lambda one, upstream: self._pricing.known(one, upstream).price)

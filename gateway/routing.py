@@ -102,7 +102,7 @@ class Router:
 
 def _usable(attempt: Attempt) -> Usable:
     def usable(candidate: Candidate, now: float) -> bool:
-        if attempt.busy and attempt.busy.get(candidate, 0.0) > now:
+        if attempt.not_before.get(candidate, 0.0) > now:
             return False
         return attempt.health[candidate.upstream].breaker.ready(now)
 

@@ -38,6 +38,7 @@ KNOWS_CONFIG_TOO = {"gateway.edge.connect"}
 MAY_CATCH_ALL = {
     "gateway.edge.connection": "the handler itself has a bug; its client must see an end",
     "gateway.edge.serve": "a request ends here",
+    "gateway.edge.streaming": "a stream ends here, in which its client must be told",
     "gateway.reload": "a reload ends here; the gateway serves on",
     "gateway.layers.batch": "a batch ends here; the next one must not suffer",
     "gateway.layers.cache_flight": "a flight ends here; its callers hear of it",

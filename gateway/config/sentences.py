@@ -118,7 +118,8 @@ SENTENCES: Final = {
     "models.*.baseline.price.output": "Of the answer.",
     "models.*.spill_after": "Longest wait for the cheapest candidates; a call that would wait longer "
     "goes to another one. null: it waits.",
-    "models.*.fallbacks": "Other public models, tried in order when every candidate has failed.",
+    "models.*.fallbacks": "Other public models, tried in order when every candidate has failed, or when none "
+    "can do what the body needs (tools, images, ...).",
     "models.*.on_overflow": "What becomes of a call that does not fit the context window, see "
     "[Context](context.md).",
     "models.*.batching": "Fields of the section [batching](#batching) that differ for this model.",

@@ -21,6 +21,7 @@ from gateway.errors import (
 from gateway.policy.bodies import SMALL, Bodies, HeldBody
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_MOST_DIGITS = 19
 _FULL = Refusal(MEMORY_FULL, "The gateway holds as many bytes of request bodies as it may.", retry_after=1.0)
 
 
@@ -41,8 +42,8 @@ class BodyReader:
         if refusal is not None:
             return refusal
         content = request.content
-        if content.is_eof():  # small bodies come with their head
-            body = content.read_nowait(-1) if request.has_body else b""
+        body = request.whole_body()
+        if body is not None:
             length = len(body)
             if length > self._max_body:
                 return self._too_large()
@@ -98,7 +99,7 @@ class BodyReader:
         if kind != "application/json" and not _is_json(kind):
             return Refusal(UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`.")
         length = headers.get("content-length")  # digits, the parser has seen to that
-        if length is not None and int(length) > self._max_body:
+        if length is not None and (len(length) > _MOST_DIGITS or int(length) > self._max_body):
             return self._too_large()
         return None
 

@@ -15,8 +15,12 @@ from aiohttp.streams import EmptyStreamReader
 from aiohttp.web_protocol import ERROR, RequestHandler
 from multidict import CIMultiDictProxy
 
+SMALL = 64 * 1024  # bytes; a stream that holds no more than this has paused nothing
 MAX_BEHIND = 64 * 1024
 """Bytes of pipelined requests that may wait."""
+
+UNREAD_S = 60.0
+"""Seconds that the last bytes for a client may wait for it."""
 
 LINGER_S = 10.0
 """Seconds that are spent on reading away a body which nobody wants, so that its client sees the answer."""
@@ -58,10 +62,18 @@ class Request:
         peer = self.connection.peername
         return str(peer[0]) if isinstance(peer, tuple) else ""
 
-    @property
-    def has_body(self) -> bool:
-        """Whether the head says that a body follows."""
-        return not isinstance(self.content, EmptyStreamReader)
+    def whole_body(self) -> bytes | None:
+        """The body, where it has come with its head or is empty; None while it is still to come.
+
+        A small one is taken as it came, past what aiohttp's stream does for each piece that is read.
+        """
+        content = self.content
+        if isinstance(content, EmptyStreamReader):
+            return b""
+        pieces = content._buffer
+        if content._eof and len(pieces) == 1 and len(pieces[0]) <= SMALL and not self.connection._parser_held:
+            return pieces.popleft()
+        return content.read_nowait(-1) if content.is_eof() else None
 
     def _cancel(self, why: BaseException) -> None:
         """aiohttp: the connection is lost, and whoever reads the body must know."""
@@ -82,12 +94,17 @@ Complaint = Callable[[Request, int, BaseException | None], Written]
 class Connection(RequestHandler):
     """One client's connection: knows when the client can take more bytes, and how much it sends ahead."""
 
-    __slots__ = ("_complain", "_drained", "_serve", "_went_quiet", "behind", "body_read", "full", "serving")
+    __slots__ = (
+        "_complain", "_drained", "_parser_held", "_serve", "_went_quiet", "behind", "body_read", "full",
+        "last", "serving",
+    )  # fmt: skip
 
     def __init__(self, manager: web.Server, serve: Handler, complain: Complaint, **kwargs: Any) -> None:
         super().__init__(manager, access_log=cast(Any, None), **kwargs)
         self._serve = serve
         self._complain = complain
+        self._parser_held = False
+        self.last = False  # no request is taken after the one under way
         self.full = False  # the client takes less than it is sent
         self.serving = False  # a request is under way
         self.body_read = False
@@ -121,6 +138,15 @@ class Connection(RequestHandler):
                 self.force_close()
                 return
         super().data_received(data)
+        if self.serving and not self.body_read and self._messages:
+            self._tell_of_malformed_body()
+
+    def _tell_of_malformed_body(self) -> None:
+        """The parser has given up in the middle of a body, whose reader would wait for more of it."""
+        (message, _), request = self._messages[-1], self._current_request
+        if isinstance(message, RawRequestMessage) or request is None or request.content.is_eof():
+            return  # of a body that is whole only what is behind it is malformed
+        request._cancel(web.RequestPayloadError("malformed"))
 
     def pause_writing(self) -> None:
         """asyncio: the write buffer has risen above its high-water mark."""
@@ -138,9 +164,18 @@ class Connection(RequestHandler):
 
     # aiohttp's.
 
+    def pause_reading(self) -> None:
+        """aiohttp's body stream, when it holds much."""
+        self._parser_held = True
+        super().pause_reading()
+
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """aiohttp's body stream, each time some of it is read. Nearly always nothing had been paused."""
-        if self._reading_paused or self._buffer_paused:
+        """aiohttp's body stream, each time some of it is read. Nearly always nothing had been paused.
+
+        A pause behind a chunk stops the parser only in the next piece of a body, which may be another one's,
+        and nobody tells when. So none is left out any more once there has been a pause.
+        """
+        if self._parser_held or self._buffer_paused:
             super().resume_reading(resume_parser)
 
     async def start(self) -> None:
@@ -148,7 +183,9 @@ class Connection(RequestHandler):
         try:
             while not self._force_close:
                 if not self._messages:
-                    await self._next_request()
+                    self._waiter = self._loop.create_future()
+                    await self._waiter
+                    self._waiter = None
                 message, content = self._messages.popleft()
                 self._make_room()
                 answer = await self._answer(message, content)
@@ -157,23 +194,31 @@ class Connection(RequestHandler):
                 if not content.is_eof():
                     await self._read_away(content)
                 self._keepalive = answer.keep_alive
-                if not answer.keep_alive or self._close or self._force_close:
+                if not answer.keep_alive or self.last or self._close or self._force_close:
                     break
                 self._wait_for_next()
-        except BaseException:  # the client has left, the gateway stops, or there is a bug
+                del message, content, answer  # else a quiet connection would keep them
+                if self._messages:  # those behind must not have the loop for themselves
+                    await asyncio.sleep(0)  # noqa: TID251 - gives others their turn
+        except asyncio.CancelledError:
+            # The client has left, or the gateway stops. Raised on, it would tie this task, by its traceback,
+            # to all that the call held, until the next full collection.
+            self.force_close()
+        except BaseException:
             self.force_close()
             raise
-        if not self._force_close:
-            self._task_handler = None
-            if self.transport is not None:
-                self.transport.close()
+        else:
+            self._end()
 
-    async def _next_request(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def _end(self) -> None:
+        """Behind the last answer. Who does not take it is not waited for without end."""
+        transport = self.transport
+        if self._force_close or transport is None:
+            return
+        self._task_handler = None
+        if transport.get_write_buffer_size():
+            self._loop.call_later(UNREAD_S, transport.abort)
+        transport.close()
 
     def _make_room(self) -> None:
         """One request less waits: the parser may go on with what a client has sent ahead."""

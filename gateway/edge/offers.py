@@ -13,6 +13,8 @@ from gateway.log import logger
 _PATIENCE_S: Final = 5.0
 _AGAIN_S: Final = 60.0
 """Seconds after which an engine that could not be asked, or offered nothing, is asked again."""
+_STILL_S: Final = 300.0
+"""Seconds for which an offer stands: another engine may have taken the place of the one that was asked."""
 
 
 class Offers:
@@ -29,14 +31,17 @@ class Offers:
         self._upstreams = upstreams
         self._clock = clock
         self._offered = {} if before is None else before._of(upstreams)
-        self._ask_again_at: dict[str, float] = dict.fromkeys(upstreams, 0.0)
+        self._ask_again_at: dict[str, float] = {
+            name: before._ask_again_at[name] if before is not None and self._offered.get(name) else 0.0
+            for name in upstreams
+        }
         self._asking: set[asyncio.Task[None]] = set()
 
     def batch_chat(self, upstream: str) -> bool:
-        """Whether it does, as far as is known now; asks in the background while it is not."""
+        """Whether it does, as far as is known now; asks in the background now and then."""
         offered = self._offered.get(upstream, False)
-        if not offered and upstream in self._upstreams and self._clock() >= self._ask_again_at[upstream]:
-            self._ask_again_at[upstream] = self._clock() + _AGAIN_S
+        if upstream in self._upstreams and (now := self._clock()) >= self._ask_again_at[upstream]:
+            self._ask_again_at[upstream] = now + _AGAIN_S
             task = asyncio.create_task(self._ask(self._upstreams[upstream]))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
@@ -55,8 +60,11 @@ class Offers:
             status = await upstream.probe(BATCH_CHAT, b'{"messages":[]}', self._clock() + _PATIENCE_S)
         except Failure:
             return
-        self._offered[upstream.name] = status in (400, 422)
-        if self._offered[upstream.name]:
+        before, offered = self._offered.get(upstream.name, False), status in (400, 422)
+        self._offered[upstream.name] = offered
+        if offered:
+            self._ask_again_at[upstream.name] = self._clock() + _STILL_S
+        if offered and not before:
             logger.info("short chats may share a call", extra={"upstream": upstream.name})
 
     async def close(self) -> None:

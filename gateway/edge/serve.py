@@ -1,7 +1,7 @@
 """One request, from its head to its last byte, and the one place where a call is settled."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,10 @@ from gateway.edge.answer import JSON, Answer, lines
 from gateway.edge.client_stream import ClientStream
 from gateway.edge.connection import Connection, Request, Written
 from gateway.edge.generation import Generation
-from gateway.edge.streaming import DRAIN_NOTE, DRAINED, StreamedCall
+from gateway.edge.streaming import BUG, DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.errors import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
-    INTERNAL_ERROR,
     INVALID_API_KEY,
     INVALID_VALUE,
     KEYS_LIMITED,
@@ -35,7 +34,6 @@ from gateway.units import usd
 from gateway.wire import headers as wire_headers
 from gateway.wire import openai, ratelimit, request_head, splice
 
-BUG = Refusal(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
 CLOSING = frozenset(
     map(id, (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, KEYS_LIMITED, request_head.MALFORMED))
 )
@@ -65,14 +63,18 @@ class Serve:
         call = self._new_call(request, found)
         if (told := self._uncounted(generation, request, call, found)) is not None:
             told.write(request)
+            if connection.full:
+                await self._flushed(connection)
             return told
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
         connection.serving, connection.body_read, connection.behind = True, False, 0
         self.open_calls[task] = generation
         try:
-            answer: Written = await self._served(generation, request, call, found)
+            answer = await self._served(generation, request, call, found)
             if isinstance(answer, Answer):
                 answer.write(request)
+            elif self.draining:
+                answer.keep_alive = False
             if connection.full:
                 await self._flushed(connection)
             return answer
@@ -101,62 +103,66 @@ class Serve:
         self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
     ) -> Answer | ClientStream:
         """Whatever goes wrong inside becomes an answer here."""
+        refusal: Refusal | None
         try:
-            answer = await self._answer(generation, request, call, found)
+            refusal = self._at_the_door(generation, request, call, found)
+            if refusal is None and isinstance(found, routes.Match) and found.endpoint == routes.MODELS:
+                answer = self._list_models(generation, request, call, found.model)
+                if not isinstance(answer, Refusal):
+                    return answer
+                refusal = answer
+            if refusal is None:
+                body = await generation.body.read(request, call.lease)
+                refusal = body if isinstance(body, Refusal) else self._fill(generation, request, call, body)
+            if refusal is None and call.stream:
+                stream = await self._stream(generation, request, call)
+                if not isinstance(stream, Refusal):
+                    return stream
+                refusal = stream
+            if refusal is None:
+                reply = await generation.stack.handle(call)
+                if not isinstance(reply, Refusal):
+                    call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
+                    headers = JSON + self._headers(generation, request, call)
+                    return Answer(reply.status, headers, reply.body, close=self.draining)
+                refusal = reply
         except Failure as failure:
-            answer = failure.as_refusal()
+            refusal = failure.as_refusal()
         except asyncio.CancelledError as cancelled:
             if cancelled.args != (DRAIN_NOTE,):
                 raise
             request.task.uncancel()
-            answer = DRAINED
+            refusal = DRAINED
         except Exception:  # noqa: BLE001 - a request ends here, whatever the bug
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
-            answer = BUG
-        if not isinstance(answer, Refusal):
-            return answer
-        call.status, call.outcome = answer.kind.status, answer.kind.outcome
+            refusal = BUG
+        return self._refuse(generation, request, call, refusal)
+
+    def _at_the_door(
+        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
+    ) -> Refusal | None:
+        door, now = generation.stack.door, call.accepted_at
+        if isinstance(found, Refusal) or self.closed:
+            door[0].admit(call, now)  # so that it is recorded
+            return found if isinstance(found, Refusal) else DRAINED
+        refusal = admit(door, call, now)
+        if refusal is not None and refusal.kind is INVALID_API_KEY:
+            return self._wrong_keys.refuse(request.remote, now) or refusal
+        return refusal
+
+    def _refuse(self, generation: Generation, request: Request, call: Call, refusal: Refusal) -> Answer:
+        call.status, call.outcome = refusal.kind.status, refusal.kind.outcome
         # What is left of such a body is not worth waiting for.
         unread = "expect" in request.headers and not request.content.is_eof()
-        close = self.draining or unread or id(answer.kind) in CLOSING
-        return Answer.refusal(answer, self._headers(generation, request, call), close=close)
+        close = self.draining or unread or id(refusal.kind) in CLOSING
+        return Answer.refusal(refusal, self._headers(generation, request, call), close=close)
 
-    async def _answer(
-        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
-    ) -> Answer | ClientStream | Refusal:
-        door = generation.stack.door
-        observe = door[0]
-        if isinstance(found, Refusal):
-            observe.admit(call, call.accepted_at)
-            return found
-        if self.closed:
-            observe.admit(call, call.accepted_at)
-            return DRAINED
-        refusal = admit(door, call, call.accepted_at)
-        if refusal is not None:
-            if refusal.kind is INVALID_API_KEY:
-                return self._wrong_keys.refuse(request.remote, call.accepted_at) or refusal
-            return refusal
-        if found.endpoint == routes.MODELS:
-            return self._list_models(generation, request, call, found.model)
-        body = await generation.body.read(request, call.lease)
-        if isinstance(body, Refusal):
-            return body
-        request.connection.body_read = True
-        refusal = self._fill(generation, call, body)
-        if refusal is not None:
-            return refusal
-        if call.stream:
-            own = partial(self._headers, generation, request)
-            return await StreamedCall(request, call, generation.heartbeat_s, own, self._clock).run(
-                generation.stack.handle, generation.sweep
-            )
-        reply = await generation.stack.handle(call)
-        if isinstance(reply, Refusal):
-            return reply
-        call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
-        headers = JSON + self._headers(generation, request, call)
-        return Answer(reply.status, headers, reply.body, close=self.draining)
+    def _stream(
+        self, generation: Generation, request: Request, call: Call
+    ) -> Awaitable[ClientStream | Refusal]:
+        own = partial(self._headers, generation, request)
+        stream = StreamedCall(request, call, generation.heartbeat_s, own, self._clock)
+        return stream.run(generation.stack.handle, generation.sweep)
 
     def _settle(self, call: Call) -> None:
         try:
@@ -164,7 +170,9 @@ class Serve:
         except Exception:  # noqa: BLE001 - the answer has been given, and no other may be written behind it
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
 
-    def _fill(self, generation: Generation, call: Call, body: bytes) -> Refusal | None:
+    def _fill(self, generation: Generation, request: Request, call: Call, body: bytes) -> Refusal | None:
+        """What the body tells of the call."""
+        request.connection.body_read = True
         call.ready_at = self._clock()
         peek = openai.peek_request(body)
         if isinstance(peek, Refusal):
@@ -206,7 +214,9 @@ class Serve:
             found.endpoint if isinstance(found, routes.Match) else OTHER,
             wire_headers.request_id(headers.get("x-request-id")) or self._new_request_id(),
             Credentials(
-                _given(headers, "authorization"), _given(headers, "x-api-key"), _given(headers, "api-key")
+                _given(headers, "authorization"),
+                _given(headers, "x-api-key") if "x-api-key" in headers else None,
+                _given(headers, "api-key") if "api-key" in headers else None,
             ),
             self._clock(),
         )

@@ -43,7 +43,7 @@ class Listener(web.Server):
         """Close idle connections now, and the others after the answer that they are waiting for."""
         for connection in self.connections:
             if isinstance(connection, Connection) and connection.serving:
-                connection.close()
+                connection.last = True  # `close` would throw away what is still to come of its body
             else:
                 connection.force_close()
 

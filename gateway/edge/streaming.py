@@ -13,7 +13,8 @@ from gateway.clock import Clock
 from gateway.edge.client_stream import ClientStream
 from gateway.edge.connection import Request
 from gateway.edge.sweep import Sweep
-from gateway.errors import DRAINING, Failure, Refusal
+from gateway.errors import DRAINING, INTERNAL_ERROR, Failure, Refusal
+from gateway.log import logger
 from gateway.streams import Pumped, outcome_of
 from gateway.wire import openai
 
@@ -21,6 +22,7 @@ HEARTBEAT = b": keep-alive\n\n"
 DRAIN_NOTE = "draining"
 """The message of the cancellation by which a drain that ran out of time ends a call."""
 
+BUG = Refusal(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
 DRAINED = Refusal(DRAINING, "The gateway is shutting down; send the request again.", retry_after=1.0)
 
 
@@ -81,6 +83,11 @@ class StreamedCall:
                 self._break_off(DRAINED, "shed")
             else:
                 raise
+        except Exception:
+            if not self.client.started:
+                raise
+            logger.exception("bug in the gateway", extra={"request_id": self._call.request_id})
+            self._break_off(BUG, BUG.kind.outcome)
         finally:
             self._over = True
             sweep.discard(self)

@@ -10,7 +10,7 @@ from gateway.errors import RESET, Failure, Refusal
 from gateway.policy.breaker import CLOSED, Breaker
 from gateway.policy.poison import Poison
 from gateway.policy.retry import RetryBudget
-from gateway.policy.verdict import judge
+from gateway.policy.verdict import PATH, judge
 
 _BUSY: Final = ("rate_limited", "overloaded", "account")
 _BUSY_S: Final = 1.0
@@ -65,7 +65,12 @@ class Attempt:
         self.rng = rng
         self.poison = Poison()
         self.succeeded = {name: counts.attempt(name, "success") for name in health}
-        self.busy: dict[Candidate, float] = {}  # better not called before, if another one can be
+        self.not_before: dict[Candidate | tuple[Candidate, str], float] = {}  # if another one can be called
+
+    def busy(self, candidate: Candidate, endpoint: str, now: float) -> bool:
+        """Whether another one is better called, if one can be."""
+        known = self.not_before
+        return known.get(candidate, 0.0) > now or known.get((candidate, endpoint), 0.0) > now
 
     async def __call__(
         self, inner: Handler, call: Call, candidate: Candidate, ticket: int
@@ -110,7 +115,9 @@ class Attempt:
         self.counts.attempt(candidate.upstream, judgement.verdict)(1)
         if judgement.reason in _BUSY:
             pause_s = _BUSY_S if failure.retry_after is None else failure.retry_after
-            self.busy[candidate] = now + min(pause_s, _LONGEST_BUSY_S)
+            self.not_before[candidate] = now + min(pause_s, _LONGEST_BUSY_S)
+        elif judgement.reason == PATH:  # it may serve every other endpoint
+            self.not_before[candidate, call.endpoint] = now + _LONGEST_BUSY_S
         if failure.cause == RESET:
             for body in (call.body,) if call.batch is None else call.batch.bodies():
                 self.poison.died(body, candidate.upstream, now)

@@ -24,7 +24,7 @@ def attempts(attempt: Attempt) -> Layer:
             health, before = attempt.health[candidate.upstream], call.attempts
             if call.sent_at:
                 # It has been sent before, and goes another way now: no new request, and later than it came.
-                now, call.sent_at = attempt.clock(), 0.0
+                now, call.sent_at, call.answered_at = attempt.clock(), 0.0, 0.0
             elif (sent := call.headers.get("x-stainless-retry-count")) is None or not client_retries(sent):
                 # Even where its breaker is open: else its probes, which may fail, could never be paid for.
                 health.budget.earn(now)
@@ -33,7 +33,7 @@ def attempts(attempt: Attempt) -> Layer:
                 if seconds is not None:
                     return poisonous(seconds)
             ticket = health.breaker.admits(now)
-            if not ticket or (attempt.busy and attempt.busy.get(candidate, 0.0) > now):
+            if not ticket or (attempt.not_before and attempt.busy(candidate, call.endpoint, now)):
                 return await Trial(attempt, inner, call).blocked(ticket)
             try:
                 reply = await inner(call)

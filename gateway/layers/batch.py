@@ -195,8 +195,7 @@ class Batching:
             raise
         finally:
             now = self._clock()
-            seconds = max(0.0, (call.answered_at or now) - call.sent_at)
-            begun = group.batcher.ended(None, 1, share.tokens, seconds, outcome, now)
+            begun = group.batcher.ended(None, 1, share.tokens, _took(call, now), outcome, now)
             self._start(inner, group, begun)
 
     def _start(self, inner: Handler, group: Group, batches: list[Batch]) -> None:
@@ -233,12 +232,12 @@ class Batching:
                 share.outcome.cancel()  # of those whom nobody has told anything: the gateway ends
             call.lease.settle(call, now)
             del group.under_way[batch]
+            merged.task = call.batch = None  # by which this task, and the call, would hold on to themselves
             wasted = sum(share.tokens for share in shares if share.left)
             if wasted:
                 self._counts.wasted(group.route.name, wasted)
             tokens = sum(share.tokens for share in shares)
-            seconds = max(0.0, (call.answered_at or now) - call.sent_at)
-            begun = group.batcher.ended(batch, len(shares), tokens, seconds, outcome, now)
+            begun = group.batcher.ended(batch, len(shares), tokens, _took(call, now), outcome, now)
             self._start(inner, group, begun)
             self._arm(inner, group)
 
@@ -290,3 +289,8 @@ class Batching:
         if group is None:
             group = self._groups[key] = Group(key, kind, terms, call.route, call.endpoint)
         return group
+
+
+def _took(call: Call, now: float) -> float:
+    """Seconds from sending a call to its answer; 0.0 where it was not sent in the end."""
+    return max(0.0, (call.answered_at or now) - call.sent_at) if call.sent_at else 0.0

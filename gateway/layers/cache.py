@@ -104,17 +104,20 @@ class Cache:
             if hit is not None:
                 return self._give(call, hit)
             flight = self.flights.of(inner, question.flight)
-        if flight is None:
-            self._savings.count("miss")
-            flight = self.flights.start(inner, question.flight, call, question)
-        else:
-            self._savings.count("collapsed")
-        while (outcome := await flight.share(call)) is None:  # each time one more of those who wait is told
-            flight = self.flights.of(inner, question.flight)
-            if flight is None:
-                call.cached_by = ""
-                flight = self.flights.start(inner, question.flight, call, question)
-        return outcome
+        flies = False
+        try:
+            while True:
+                if flight is None:
+                    flies, call.cached_by = True, ""
+                    self._savings.count("miss")
+                    flight = self.flights.start(inner, question.flight, call, question)
+                outcome = await flight.share(call)
+                if outcome is not None:
+                    return outcome
+                flight = self.flights.of(inner, question.flight)  # else it is this one's turn
+        finally:
+            if not flies:  # which is not known before its end
+                self._savings.count("collapsed")
 
     def _give(self, call: Call, hit: Hit) -> Reply:
         self._savings.count("hit")

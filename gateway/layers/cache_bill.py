@@ -17,11 +17,13 @@ def show(call: Call, ours: Call, *, first: bool) -> None:
             ours.answered_at,
             ours.first_token_at,
         )
-        call.queue_s = ours.queue_s
+        # Moved on where earlier attempts took a part of the time that is not the gateway's own.
+        call.ready_at, call.queue_s = ours.ready_at, ours.queue_s
         call.estimate = ours.estimate
     elif ours.answered_at:
         # It may have come when that call had been sent, or even answered: of its time only its own part.
         call.sent_at = max(call.ready_at, ours.sent_at)
+        call.ready_at = max(call.ready_at, min(ours.ready_at, call.sent_at))  # moved on there as well
         call.answered_at = max(call.sent_at, ours.answered_at)
         call.queue_s = min(ours.queue_s, call.sent_at - call.ready_at)
 

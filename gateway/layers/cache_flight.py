@@ -140,6 +140,7 @@ class Flight:
         except Failure as failure:
             call.outcome = failure.kind.outcome
             self._tell_all(failure)
+            failure.let_go()
         except asyncio.CancelledError:
             call.outcome = "client_gone"
             raise
@@ -155,6 +156,7 @@ class Flight:
             for member in self.members:
                 member.turn.cancel()  # of those whom nobody has told anything: the gateway ends
             call.lease.settle(call, self._clock())
+            self.task = None  # which would hold on to what has ended it
         return keep
 
     async def _pump(self, stream: Pumped, reply: Reply) -> Keep | None:

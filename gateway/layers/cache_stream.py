@@ -62,8 +62,8 @@ class Branch:
         self.reader = Words()
         self.over: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         self.client: Taker | None = None
+        self.left: Callable[[Branch], None] | None = left
         self._fan = fan
-        self._left = left
 
     def attach(self, client: Taker) -> None:
         """Send what has come so far, and from now on everything as it comes."""
@@ -90,7 +90,8 @@ class Branch:
         self.over.cancel()
         if self.client is not None:
             self.client.connection.on_drained(None)
-        self._left(self)
+        if self.left is not None:
+            self.left(self)
 
 
 class Fan:
@@ -132,6 +133,7 @@ class Fan:
 
     def leave(self, branch: Branch) -> None:
         """One less."""
+        branch.left = None  # it holds on to who has left, who holds on to it
         if branch in self.branches:
             self.branches.remove(branch)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.call import (
+    BATCH_CHAT,
     EMBEDDINGS,
     Call,
     Estimate,
@@ -19,6 +20,7 @@ from gateway.errors import (
     STATUS,
     TOTAL,
     UPSTREAM_INVALID_RESPONSE,
+    UPSTREAM_PATH_UNKNOWN,
     UPSTREAM_RATE_LIMITED,
     UPSTREAM_UNAVAILABLE,
     Failure,
@@ -147,6 +149,7 @@ class Merged:
             reply = await inner(call)
         except Failure as failure:
             self._failed(call, failure)
+            failure.let_go()
             return ended(failure)
         except _Nobody:
             return FAILED
@@ -167,6 +170,8 @@ class Merged:
 
     def _failed(self, call: Call, failure: Failure) -> None:
         several, of_input = len(self.taken()) > 1, failure.status in PASSED_THROUGH
+        if failure.kind is UPSTREAM_PATH_UNKNOWN:
+            of_input = call.endpoint == BATCH_CHAT  # which no caller has asked for
         if several and failure.cause != TOTAL and (of_input or judge(failure).again in ("never", "overflow")):
             # Somebody's input is wrong, and nobody else shall suffer for it.
             self._tell_all(call, ALONE)

@@ -25,6 +25,7 @@ class Observe:
         self._tokens = adders(metrics.tokens)
         # By all that their series are told apart by: a look-up for each series would cost more than to count.
         self._ends: dict[tuple[str, str, str, int, str], tuple[Add, Add]] = {}
+        self._uses: dict[tuple[str, str, str, str], tuple[Add, Add]] = {}
 
     def admit(self, call: Call, now: float) -> Refusal | None:
         """Everybody may pass."""
@@ -64,19 +65,33 @@ class Observe:
         if call.first_token_at and used.output > 1:
             between = (now - call.first_token_at) / (used.output - 1)
             self._per_token(model, call.endpoint, upstream)(between)
-        if used.input > 0:
-            self._usage(model, call.endpoint, upstream, "input")(used.input)
-        if used.output > 0:
-            self._usage(model, call.endpoint, upstream, "output")(used.output)
-        self._count(model, upstream, used)
-
-    def _count(self, model: str, upstream: str, used: Tokens) -> None:
         given, output, cached, reasoning, written, _ = used
         if given > 0:
-            self._tokens(model, upstream, "input")(given)
+            size, count = self._use(model, call.endpoint, upstream, "input")
+            size(given)
+            count(given)
         if output > 0:
-            self._tokens(model, upstream, "output")(output)
+            size, count = self._use(model, call.endpoint, upstream, "output")
+            size(output)
+            count(output)
         if cached or reasoning or written:
-            for kind, count in (("cached_input", cached), ("reasoning", reasoning), ("cache_write", written)):
-                if count > 0:
-                    self._tokens(model, upstream, kind)(count)
+            self._count(model, upstream, used._replace(input=0, output=0))
+
+    def _use(self, model: str, endpoint: str, upstream: str, kind: str) -> tuple[Add, Add]:
+        """The histogram and the counter of such tokens."""
+        found = self._uses.get((model, endpoint, upstream, kind))
+        if found is None:
+            found = self._usage(model, endpoint, upstream, kind), self._tokens(model, upstream, kind)
+            self._uses[model, endpoint, upstream, kind] = found
+        return found
+
+    def _count(self, model: str, upstream: str, used: Tokens) -> None:
+        for kind, count in (
+            ("input", used.input),
+            ("output", used.output),
+            ("cached_input", used.cached_input),
+            ("reasoning", used.reasoning),
+            ("cache_write", used.cache_write),
+        ):
+            if count > 0:
+                self._tokens(model, upstream, kind)(count)

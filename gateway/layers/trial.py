@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from gateway.call import Call, Candidate, Handler, Reply, Route
+from gateway.call import BATCH_CHAT, Call, Candidate, Handler, Reply, Route
 from gateway.errors import (
     DEADLINE_IN_QUEUE,
     POISONED,
@@ -18,7 +18,7 @@ from gateway.layers.spill import MOVED
 from gateway.policy.plan import Next, Plan
 from gateway.policy.retry import client_retries, own_attempts, pause
 from gateway.policy.route_fit import affordable
-from gateway.policy.verdict import Judgement, judge
+from gateway.policy.verdict import PATH, Judgement, judge
 from gateway.wire.needs import needs
 
 _NO_PLACE: Final = (QUEUE_FULL, DEADLINE_IN_QUEUE, REQUEST_TOO_LARGE)
@@ -104,6 +104,8 @@ class Trial:
         free, batch = judgement.again == "overflow", self._call.batch
         if judgement.again == "never" or (free and batch is not None and len(batch.bodies()) > 1):
             raise failure  # of several that share a call one is too long: each finds its own way
+        if judgement.reason == PATH and self._call.endpoint == BATCH_CHAT:
+            raise failure  # it offered that before: each goes as its client has sent it
         poisoned = attempt.poison.refused(self._call.body, now)
         if poisoned is not None:
             return poisonous(poisoned)
@@ -175,7 +177,7 @@ class Trial:
 
     def _admits(self, candidate: Candidate, *, last_resort: bool = False) -> bool:
         breaker, now = self._attempt.health[candidate.upstream].breaker, self._attempt.clock()
-        if candidate not in self._tried and self._attempt.busy.get(candidate, 0.0) > now:
+        if candidate not in self._tried and self._attempt.busy(candidate, self._call.endpoint, now):
             return False
         if not affordable(self._call, candidate) or not self._able(candidate):
             return False

@@ -90,7 +90,7 @@ def larger(call: Call, routes: Iterable[Route], needed: Need, uses: frozenset[st
             and _affordable(call, one, needed)
         )
         if fitting:
-            costs = [_dollars(one, needed) for one in fitting]
+            costs = [_dollars(call, one, needed) for one in fitting]
             rank = min((nanos is None, nanos or 0) for nanos in costs)
             found.append((rank, Route(route.name, route.encoded, fitting)))
     return [route for _, route in sorted(found, key=lambda one: one[0])]
@@ -143,14 +143,15 @@ def _allows(caller: Caller | None, route: Route) -> bool:
 
 def _affordable(call: Call, candidate: Candidate, needed: Need) -> bool:
     account = call.caller.account if call.caller is not None else None
-    nanos = _dollars(candidate, needed)
+    nanos = _dollars(call, candidate, needed)
     if nanos is None:
         return account is None or account.terms.usd_per_day is None
     return call.ceiling is None or nanos <= call.ceiling
 
 
-def _dollars(candidate: Candidate, needed: Need) -> int | None:
+def _dollars(call: Call, candidate: Candidate, needed: Need) -> int | None:
     """Nano-dollars of this call there, about; None where the price is not known."""
     if candidate.price is None:
         return None
-    return cost(Tokens(needed.prompt, needed.answer or FIRST_GUESS), candidate.price)
+    answer = 0 if call.endpoint == EMBEDDINGS else needed.answer or FIRST_GUESS
+    return cost(Tokens(needed.prompt, answer), candidate.price)

@@ -129,7 +129,10 @@ class WaitingRoom:
             victim = self._crowd.gives_way(waiter)
             if victim is None:
                 return self.full(line)
-        if now + (line.expected_wait(waiter, now) or 0.0) + _work(line, waiter) > waiter.deadline:
+        # The first in line waits for less than a whole hold, which makes up for its own work, unless with a
+        # permit free it is the pace that it waits for.
+        work = _work(line, waiter) if line.waiting or line.free > 0 else 0.0
+        if now + (line.expected_wait(waiter, now) or 0.0) + work > waiter.deadline:
             return self.too_late(line, waiter, now)
         if victim is not None:
             self._remove(victim[1], victim[0])

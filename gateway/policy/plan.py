@@ -29,7 +29,9 @@ class Plan:
         self._again_at: dict[Candidate, float] = {}  # tried; may be tried again from then on
         self._out: set[Candidate] = set()  # not to be tried (again)
         self._too_small = 0  # tokens of the largest window that overflowed
-        self._fallbacks = list(route.fallbacks)
+        # A call that began at a fallback has had its one call there.
+        begun = self.order[0] if self.order and self.order[0] not in route.candidates else None
+        self._fallbacks = [one for one in route.fallbacks if begun not in one.candidates]
 
     def tried(self, candidate: Candidate, again_at: float | None) -> None:
         """This candidate has failed; None: it is not to be tried again."""

@@ -16,6 +16,8 @@ def cost(tokens: Tokens, price: Price) -> int | None:
 
     Reasoning is output like any other. None where there is output, and its price is not known.
     """
+    if price is FREE:
+        return 0
     given, cached, written = tokens.input, tokens.cached_input, tokens.cache_write
     for tier in price.tiers:
         if given > tier.above:

@@ -23,6 +23,10 @@ REASONS: Final = (
     "priority", "cheapest", "weighted", "least_loaded", "complexity", "affinity", "spill", "fallback",
 )  # fmt: skip
 _FAR_AHEAD: Final = 8
+_TOO_DEAR: Final = Refusal(
+    INSUFFICIENT_QUOTA,
+    "What is left of this key's budget for today pays for none of the upstreams that can serve this request.",
+)
 """A conversation leaves its replica when that has so many calls more than twice those of the emptiest one."""
 
 
@@ -165,8 +169,11 @@ class Routing:
 
     def _elsewhere(self, call: Call, route: Route, needed: frozenset[str], now: float) -> Refusal | None:
         """No candidate can do what is asked: it goes to the first fallback that can, or is refused."""
+        too_dear = False
         for other in route.fallbacks:
-            fit = [one for one in capable(other.candidates, needed) if affordable(call, one)]
+            able = capable(other.candidates, needed)
+            fit = [one for one in able if affordable(call, one)]
+            too_dear = too_dear or (bool(able) and not fit)
             if fit:
                 # It alone, for a fallback has one call; where it fails the others come as always.
                 first = next((one for one in fit if self._usable(one, now)), fit[0])
@@ -175,18 +182,14 @@ class Routing:
                 self._tell(call, route, Picked([first], "fallback", f"; model={other.name}"))
                 call.lease.hold(_Picked(self, None, first))
                 return None
-        return incapable(route.name, route.candidates, needed)
+        return _TOO_DEAR if too_dear else incapable(route.name, route.candidates, needed)
 
     def _fitting(self, call: Call, rule: Rule, fit: Sequence[Candidate]) -> Sequence[Candidate] | Refusal:
         """Those of `fit` that the key can pay and the call has room at."""
         if call.ceiling is not None:
             fit = [one for one in fit if affordable(call, one)]
             if not fit:
-                return Refusal(
-                    INSUFFICIENT_QUOTA,
-                    "What is left of this key's budget for today pays for none of the upstreams that can "
-                    "serve this request.",
-                )
+                return _TOO_DEAR
         if rule.measures and len(fit) > 1:
             fit = roomy(fit, call.estimate or self._reads.estimate(call), call.endpoint)
         return fit

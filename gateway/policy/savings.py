@@ -79,6 +79,7 @@ class Sums:
     def __init__(self) -> None:
         self.savings: dict[_Place, Saving] = {}
         self.alternatives: dict[_Place, Alternative] = {}
+        self._of: dict[tuple[str, str, str, Candidate], Alternative] = {}
 
     def saving(self, day: str, key: str, model: str, upstream: str) -> Saving:
         """The one of this place."""
@@ -94,6 +95,14 @@ class Sums:
         found = self.alternatives.get(place)
         if found is None:
             found = self.alternatives[place] = Alternative(*place)
+        return found
+
+    def with_all_at(self, candidate: Candidate, day: str, model: str, role: str) -> Alternative:
+        """The one of this candidate."""
+        found = self._of.get((day, model, role, candidate))
+        if found is None:
+            found = self.alternative(day, model, role, shown(candidate))
+            self._of[day, model, role, candidate] = found
         return found
 
 
@@ -178,7 +187,9 @@ def _all_priced(attempts: Sequence[Spent]) -> bool:
 
 def _plain(tokens: Tokens, price: Price) -> int | None:
     """Nano-dollars without the provider's cache; None where they are not known."""
-    return cost(Tokens(tokens.input, tokens.output), price)
+    if tokens.cached_input or tokens.cache_write:
+        tokens = Tokens(tokens.input, tokens.output)
+    return cost(tokens, price)
 
 
 def _together(used: Tokens, saved: Tokens | None, price: Price | None) -> int | None:
@@ -200,21 +211,23 @@ def _note_otherwise(
     if route is None or route.baseline is None:
         return None
     used, saved = parts
+    if used.cached_input or used.cache_write:
+        used = Tokens(used.input, used.output)
     baseline = _together(used, saved, route.baseline.price)
     if baseline is None:
         return None
     cheapest, day, model = -1, call.day, route.name
     for one in call.order or route.candidates:
-        nanos = _together(used, saved, one.price)
+        nanos = baseline if one is route.baseline else _together(used, saved, one.price)
         if nanos is not None:
-            alone = sums.alternative(day, model, ALONE, shown(one))
+            alone = sums.with_all_at(one, day, model, ALONE)
             alone.requests += 1
             alone.cost += nanos
             if nanos < cheapest or cheapest < 0:
                 cheapest = nanos
     if cheapest < 0:
         return None
-    declared = sums.alternative(day, model, DECLARED, shown(route.baseline))
+    declared = sums.with_all_at(route.baseline, day, model, DECLARED)
     declared.requests += 1
     declared.cost += baseline
     saving.compared += 1

@@ -19,6 +19,8 @@ def charge(
     Without a count the output is judged by its size, and said to be; the input by `estimate`, which fills in
     `call.estimate`.
     """
+    if tokens is not None and tokens.output and call.endpoint == EMBEDDINGS:
+        tokens = tokens._replace(output=0)  # there is none: whatever it says would be billed
     call.tokens = tokens
     price = call.candidate.price if call.candidate is not None else None
     if tokens is None:

@@ -42,7 +42,9 @@ _BY_CAUSE: Final = {
     "total": Judgement("fatal", "failure", "never", "total"),
 }
 _ACCOUNT: Final = Judgement("fatal", "none", "elsewhere", "account")
-_PATH: Final = Judgement("fatal", "none", "elsewhere", "path")
+PATH: Final = "path"
+"""The reason of an answer that is about the path."""
+_PATH: Final = Judgement("fatal", "none", "elsewhere", PATH)
 _RATE_LIMITED: Final = Judgement("retryable", "none", "anywhere", "rate_limited")
 _OVERLOADED: Final = Judgement("retryable", "none", "anywhere", "overloaded")
 _BY_STATUS: Final = {
@@ -73,8 +75,11 @@ _SPENT: Final = re.compile(
     r"|exceeded your current quota(?!.*retry in)",
     re.DOTALL,
 )
-# OpenAI's, llama.cpp's and FastAPI's (so vLLM's and SGLang's) words for it; others send a page or nothing.
-_NO_PATH: Final = re.compile(r"invalid url\b.*|(?:file )?not found\.?", re.IGNORECASE | re.DOTALL)
+# The words of OpenAI, llama.cpp, FastAPI (so vLLM and SGLang), Azure and Kong; others send a page or nothing.
+_NO_PATH: Final = re.compile(
+    r"invalid url\b.*|(?:(?:file|resource) )?not found\.?|no route matched with those values\.?",
+    re.IGNORECASE | re.DOTALL,
+)
 _MAY_BE_SPENT: Final = frozenset({400, 402, 403, 429})
 _LOOKED_AT: Final = 2000  # characters of a message
 

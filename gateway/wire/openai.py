@@ -151,6 +151,8 @@ def read_error(body: bytes) -> UpstreamError | None:
         body_value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+    if isinstance(body_value, list) and len(body_value) == 1:
+        body_value = body_value[0]  # Gemini's
     if not isinstance(body_value, dict):
         return None
     inner = body_value.get("error") or body_value

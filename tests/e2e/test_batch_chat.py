@@ -225,6 +225,33 @@ async def test_an_engine_that_does_not_offer_it_is_not_asked_for_it(
     assert [call.target for call in engine.upstream.calls].count(BATCH_CHAT) == 1
 
 
+async def test_an_offer_that_is_gone_costs_nobody_an_answer_and_no_retry(
+    start_gateway: StartGateway, engine: ListingEngine
+) -> None:
+    async with FaultUpstream() as other:
+        ListingEngine(other)
+        config = merging(engine.upstream.url, upstream=VLLM, retry={"attempts": 2, "base": "1ms"})
+        config["upstreams"]["other"] = {"base_url": other.url, **VLLM}
+        config["models"]["m-small"]["candidates"].append({"upstream": "other", "model": "o"})
+        gateway = await start_gateway(config)
+        for _ in config["upstreams"]:
+            await probed(gateway, talk("warm"))
+        assert [one.target for one in other.calls] == [BATCH_CHAT]
+        engine.upstream.calls.clear()
+
+        def merges_no_more(call: Call) -> Script:
+            gone = replies.error(404, "Not Found")
+            return gone if call.target == BATCH_CHAT else engine.answer(call)
+
+        engine.upstream.always(merges_no_more)
+        answers = await together(gateway, engine, [talk(one) for one in "abcd"])
+        assert [said(one) for one in answers] == ["A", "B", "C", "D"]
+        assert [one.header("x-sluice-upstream") for one in answers] == ["local"] * 4
+        assert [one.target for one in engine.upstream.calls] == [CHAT, BATCH_CHAT, CHAT, CHAT, CHAT]
+        assert len(other.calls) == 1
+        await gateway.counted("sluice_retries_total", 0)
+
+
 async def test_a_fallback_that_does_not_offer_it_keeps_calls_single(
     start_gateway: StartGateway, engine: ListingEngine
 ) -> None:

@@ -68,6 +68,17 @@ async def test_batch_03_a_busy_or_failing_upstream_gets_no_storm(
         assert {one.header("retry-after") for one in answers} == {"7"}
 
 
+async def test_a_wrong_path_is_told_to_all_by_one_call(
+    start_gateway: StartGateway, engine: ListingEngine
+) -> None:
+    batch = await gathering(list(NAMES), engine, start_gateway)
+    engine.upstream.always(refusal(404, "Not Found"))
+    answers = await batch.ends()
+    assert batch.sent() == [list(NAMES)]
+    assert {(one.status, one.error["code"]) for one in answers} == {(404, "upstream_error")}
+    assert {one.header("x-sluice-batch-size") for one in answers} == {"8"}
+
+
 async def test_a_retried_batch_counts_once(start_gateway: StartGateway, engine: ListingEngine) -> None:
     config = merging(engine.upstream.url, retry={"attempts": 2, "base": "1ms"})
     batch = await gathering(list(NAMES), engine, start_gateway, config)

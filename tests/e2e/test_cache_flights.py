@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from doubles import replies
+from doubles.flights import joined
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.rawclient import Answer, RawClient
 from doubles.script import DONE, LAST_CHUNK, RST, Until, frame, piece, sse_head, stop
@@ -26,11 +27,6 @@ async def caching(upstream: FaultUpstream, start_gateway: StartGateway) -> InPro
     )
 
 
-async def collapsed(gateway: InProcessGateway, count: int) -> None:
-    """Wait until so many calls have joined one that was under way."""
-    await gateway.counted("sluice_cache_requests_total", count, result="collapsed")
-
-
 @pytest.mark.parametrize("body", [C, S, {**E0}], ids=["whole", "stream", "embeddings"])
 async def test_a_hundred_at_once_make_one_call(
     upstream: FaultUpstream, caching: InProcessGateway, body: dict[str, Any]
@@ -39,7 +35,7 @@ async def test_a_hundred_at_once_make_one_call(
     upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
     path = EMBEDDINGS if "input" in body else CHAT
     asking = [asyncio.ensure_future(ask(caching.port, body, path=path)) for _ in range(MANY)]
-    await collapsed(caching, MANY - 1)
+    await joined(caching, MANY - 1)
     gate.set()
     answers = await asyncio.gather(*asking)
     assert {(one.status, one.complete) for one in answers} == {(200, True)}
@@ -55,6 +51,8 @@ async def test_a_hundred_at_once_make_one_call(
     sent = 1 if path == EMBEDDINGS else 5
     await caching.counted("sluice_tokens_total", sent, type="input")
     await caching.counted("sluice_cache_saved_tokens_total", sent * (MANY - 1), type="input")
+    await caching.counted("sluice_cache_requests_total", MANY - 1, result="collapsed")
+    await caching.counted("sluice_cache_requests_total", 1, result="miss")
     assert (await ask(caching.port, body, path=path)).header("x-cache-hit") == "true"
 
 
@@ -65,7 +63,7 @@ async def test_streams_and_whole_answers_fly_apart(
     upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
     told = {**S, "stream_options": {"include_usage": True}}
     asking = [asyncio.ensure_future(ask(caching.port, body)) for body in (C, C, S, S)]
-    await collapsed(caching, 2)
+    await joined(caching, 2)
     asking.append(asyncio.ensure_future(ask(caching.port, told)))
     await caching.counted("sluice_cache_requests_total", 3, result="miss")
     gate.set()
@@ -97,10 +95,10 @@ async def test_who_comes_late_gets_a_stream_from_its_beginning(
     upstream.always([sse_head(), frame(piece("a")), frame(piece("b")), Until(gate), *_end(piece("c"))])
     async with await RawClient.open(caching.port) as first, await RawClient.open(caching.port) as late:
         answer = await _begin(first, b'"b"')
-        joined = await _begin(late, b'"b"')
-        assert joined.header("cache-status") == "sluice; fwd=miss; collapsed"
+        late_one = await _begin(late, b'"b"')
+        assert late_one.header("cache-status") == "sluice; fwd=miss; collapsed"
         gate.set()
-        for client, one in ((first, answer), (late, joined)):
+        for client, one in ((first, answer), (late, late_one)):
             await client.rest(one)
             assert (one.complete, contents(one.body)) == (True, "abc")
     assert len(upstream.calls) == 1
@@ -116,7 +114,7 @@ async def test_the_first_may_leave_and_the_last_ends_it(
         await first.request("POST", CHAT, body)
         await upstream.received(1)
         other = asyncio.ensure_future(ask(caching.port, body))
-        await collapsed(caching, 1)
+        await joined(caching, 1)
     await caching.counted("sluice_requests_total", 1, outcome="client_gone")
     assert upstream.calls[0].closed is None
     gate.set()
@@ -128,7 +126,7 @@ async def test_the_first_may_leave_and_the_last_ends_it(
     async with await RawClient.open(caching.port) as one, await RawClient.open(caching.port) as two:
         await one.request("POST", CHAT, {**body, "seed": 2})
         await two.request("POST", CHAT, {**body, "seed": 2})
-        await collapsed(caching, 2)
+        await joined(caching, 1)
         await upstream.received(2)
     await upstream.peer_closed(2)
     await caching.counted("sluice_requests_total", 3, outcome="client_gone")
@@ -164,7 +162,7 @@ async def test_a_failure_is_told_to_all(
     gate = asyncio.Event()
     upstream.always([Until(gate), *script])
     asking = [asyncio.ensure_future(ask(caching.port, body)) for _ in range(5)]
-    await collapsed(caching, 4)
+    await joined(caching, 4)
     gate.set()
     answers = await asyncio.gather(*asking)
     assert {one.status for one in answers} == {status}
@@ -235,7 +233,7 @@ async def test_what_a_follower_had_reserved_comes_back(
     upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
     body = {**C, "max_tokens": 50}
     asking = [asyncio.ensure_future(ask(gateway.port, body, [AUTH])) for _ in range(8)]
-    await collapsed(gateway, 7)
+    await joined(gateway, 7)
     gate.set()
     assert {one.status for one in await asyncio.gather(*asking)} == {200}
     hit = await ask(gateway.port, body, [AUTH])

@@ -1,12 +1,19 @@
 """A client's connection from request to request: what comes behind, what nobody reads, what is cut off."""
 
+import logging
+
 import pytest
 from doubles.gateway import InProcessGateway
 from doubles.rawclient import RawClient, request_bytes
+from doubles.script import LAST_CHUNK, compact, frame
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT
+from doubles.waiting import eventually
 
 HEALTH = request_bytes("GET", "/health")
+CHUNKED = request_bytes(
+    "POST", CHAT, headers=[("content-type", "application/json"), ("transfer-encoding", "chunked")]
+)
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "websocket", "TLS/1.0"])
@@ -54,3 +61,60 @@ async def test_a_bug_in_the_handler_is_told_and_the_connection_closed(gateway: I
         assert (answer.status, answer.error["code"]) == (500, "internal_error")
         assert await client.ending() == "fin"
     serve.open_calls = kept
+
+
+async def test_behind_a_body_of_very_many_chunks_the_next_one_is_read(
+    gateway: InProcessGateway, upstream: FaultUpstream
+) -> None:
+    """aiohttp stops its parser when a body holds so many pieces, here behind the end of that body."""
+    body = compact(C0).ljust(16_385)
+    async with await RawClient.open(gateway.port) as client:
+        await client.send(HEALTH)
+        await client.response()
+        (connection,) = gateway._gateway._listener.connections
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+        connection.data_received(CHUNKED + chunks + LAST_CHUNK)  # at once, as a packet would bring it
+        first = await client.response()
+        await client.request("POST", CHAT, C0)
+        second = await client.response()
+    assert (first.status, second.status) == (200, 200)
+    assert len(upstream.calls[0].body) == len(body) + len("up-small") - len("m-small")
+
+
+async def test_a_malformed_chunk_in_a_later_packet_is_told_at_once(
+    gateway: InProcessGateway, upstream: FaultUpstream
+) -> None:
+    async with await RawClient.open(gateway.port) as client:
+        await client.send(CHUNKED + frame(compact(C0)))
+        await eventually(lambda: gateway._gateway._serve.open_calls, "the head has come")
+        await client.send(b"zz\r\n" + HEALTH)
+        answer = await client.response()
+        assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+        assert await client.ending() == "fin"
+    assert upstream.calls == []
+
+
+async def test_what_is_malformed_behind_a_body_is_no_fault_of_the_body(
+    gateway: InProcessGateway, upstream: FaultUpstream
+) -> None:
+    asked = request_bytes("POST", CHAT, C0)
+    async with await RawClient.open(gateway.port) as client:
+        await client.send(asked[:-5])
+        await eventually(lambda: gateway._gateway._serve.open_calls, "the head has come")
+        await client.send(asked[-5:] + b"no HTTP\r\n\r\n")
+        answers = [await client.response(), await client.response()]
+        assert await client.ending() == "fin"
+    assert [one.status for one in answers] == [200, 400]
+    assert len(upstream.calls) == 1
+
+
+@pytest.mark.parametrize("digits", ["0" * 5000 + "102", "9" * 19])
+async def test_a_length_of_very_many_digits_is_refused(
+    gateway: InProcessGateway, caplog: pytest.LogCaptureFixture, digits: str
+) -> None:
+    async with await RawClient.open(gateway.port) as client:
+        await client.send(request_bytes("POST", CHAT, b"{", [("content-length", digits)]))
+        answer = await client.response()
+        assert (answer.status, answer.error["code"]) == (413, "body_too_large")
+        assert answer.header("connection") == "close"
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from doubles import replies
+from doubles.call import Call
 from doubles.gateway import StartGateway
 from doubles.routed import routed
-from doubles.script import RST, Step, compact, full, stream
+from doubles.script import RST, Script, Step, compact, full, stream
 from doubles.sse import contents, final_error
 from doubles.upstream import FaultUpstream
-from doubles.vocabulary import C0, COMPLETIONS, EMBEDDINGS, S0, ask
+from doubles.vocabulary import C0, CHAT, COMPLETIONS, EMBEDDINGS, S0, ask
 
 QUOTA = "You have reached your specified API usage limits."
 
@@ -83,6 +84,22 @@ async def test_route_04_a_dead_host_costs_no_call(
     assert len(other.calls) == 20
     await gateway.counted("sluice_upstream_attempts_total", 5, upstream="a")
     await gateway.counted("sluice_breaker_state", 2, upstream="a")
+
+
+async def test_a_wrong_path_costs_one_call_and_the_other_endpoints_nothing(
+    upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    def no_chat(call: Call) -> Script:
+        return replies.error(404, "Not Found") if call.target == CHAT else replies.ordinary(call)
+
+    gateway = await start_gateway(routed(upstream.url, other.url))
+    upstream.always(no_chat)
+    for _ in range(20):  # more than the budget has
+        assert (await ask(gateway.port, C0)).status == 200
+    assert (len(upstream.calls), len(other.calls)) == (1, 20)
+    answer = await ask(gateway.port, {"model": "m-small", "input": "x"}, path=EMBEDDINGS)
+    assert (answer.status, answer.header("x-sluice-upstream")) == (200, "a")
+    await gateway.counted("sluice_retries_total", 1)
 
 
 async def test_each_upstream_gets_its_own_key_and_no_other(
@@ -311,6 +328,20 @@ async def test_what_no_candidate_can_do_goes_to_the_first_fallback_that_can(
     assert (answer.status, answer.header("x-sluice-upstream")) == (200, "z")
     assert upstream.calls == []
     assert (await ask(gateway.port, C0)).header("x-sluice-upstream") == "a"
+
+
+async def test_a_call_that_began_at_a_fallback_has_had_its_one_call_there(
+    upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    config = routed(upstream.url, fallbacks=(other.url, other.url), retry={"attempts": 5})
+    config["models"]["m-small"]["candidates"][0]["capabilities"] = []
+    config["models"]["m-x"]["candidates"].append({"upstream": "x", "model": "also-x"})
+    gateway = await start_gateway(config)
+    other.reply(replies.error(500))
+    answer = await ask(gateway.port, {**C0, "tools": [{"type": "function", "function": {"name": "f"}}]})
+    assert (answer.status, answer.header("x-sluice-attempts")) == (200, "2")
+    assert [call.json()["model"] for call in other.calls] == ["up-x", "up-y"]
+    assert upstream.calls == []
 
 
 async def test_a_fallback_that_cannot_do_what_is_asked_is_not_asked(

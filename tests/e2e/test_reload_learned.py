@@ -63,6 +63,23 @@ async def test_what_batching_has_learned_is_kept_while_upstream_and_bounds_are_t
         assert await learned(gateway) == []
 
 
+async def test_what_was_learned_of_a_model_is_forgotten_when_it_goes_elsewhere(
+    upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload
+) -> None:
+    ListingEngine(upstream)
+    gateway = await start_gateway(merging(upstream.url))
+    assert (await ask(gateway.port, E0, path=EMBEDDINGS)).status == 200
+    before = await learned(gateway)
+    assert before[0]["call_ms"] > 0
+    config = merging(upstream.url)
+    config["models"]["m-small"]["candidates"][0]["model"] = "larger"
+    await reload(gateway, config)
+    assert await learned(gateway) == before, "that is another model"
+    config["models"]["m-embed"]["candidates"][0]["model"] = "larger"
+    await reload(gateway, config)
+    assert await learned(gateway) == []
+
+
 async def test_an_engine_that_offers_to_merge_is_not_asked_again(
     upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload
 ) -> None:

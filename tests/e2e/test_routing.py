@@ -202,6 +202,18 @@ async def test_a_budget_that_is_spent_reaches_no_fallback(
     assert other.calls == []
 
 
+async def test_a_fallback_that_alone_can_do_it_and_is_too_dear_is_a_matter_of_money(
+    upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    unable = ({**FREE, "capabilities": []},)
+    made = keyed(config(upstream.url, fallbacks=(other.url,), candidates=unable), 0.001)
+    made["models"]["m-x"]["candidates"][0].update(price(1000, 1000))
+    gateway = await start_gateway(made)
+    answer = await ask(gateway.port, {**TOOLS, "max_tokens": 2}, headers=[AUTH])
+    assert (answer.status, answer.error["code"]) == (429, "insufficient_quota")
+    assert upstream.calls == other.calls == []
+
+
 async def test_the_own_engine_is_full_so_the_call_goes_on_after_the_bound(
     upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
 ) -> None:

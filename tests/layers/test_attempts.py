@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 from doubles.virtual_time import run
 
-from gateway.call import CHAT, Call, Candidate, Credentials, Estimate, Reply, Route, Stream
+from gateway.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Estimate, Reply, Route, Stream
+from gateway.caller import Caller
 from gateway.errors import (
     CONNECT,
     CONTEXT_LENGTH_EXCEEDED,
@@ -20,6 +21,7 @@ from gateway.errors import (
     RESET,
     STATUS,
     UPSTREAM_ERROR,
+    UPSTREAM_PATH_UNKNOWN,
     UPSTREAM_TIMEOUT,
     UPSTREAM_UNAVAILABLE,
     Cause,
@@ -29,12 +31,18 @@ from gateway.errors import (
 )
 from gateway.layers.attempt import Attempt, Counts, Health, Rules
 from gateway.layers.attempts import attempts
+from gateway.layers.cache import Cache
+from gateway.layers.cache_flight import Flights
+from gateway.layers.cache_question import Terms
+from gateway.layers.cache_savings import Savings
 from gateway.layers.queue import Queue
+from gateway.metrics import Metrics
 from gateway.policy.breaker import CLOSED, OPEN, Breaker
 from gateway.policy.line import Line
 from gateway.policy.order import WaitingRoom
 from gateway.policy.retry import RetryBudget
 from gateway.policy.spending import NOTHING, spent
+from gateway.store.answers import Entry, Kept
 
 STREAM: Stream = object()  # type: ignore[assignment]
 OK: dict[str, Any] = {}
@@ -728,6 +736,42 @@ async def test_neither_an_attempt_that_failed_nor_the_pause_after_it_is_time_of_
     assert call.overhead_s(scene.loop.time()) == pytest.approx(0.0, abs=1e-6)
 
 
+class Nothing:
+    """A store of answers that has none and takes none."""
+
+    largest = 0
+
+    async def get(self, keys: Sequence[bytes]) -> list[Kept | None]:
+        return [None] * len(keys)
+
+    async def put(self, entries: Sequence[tuple[bytes, Entry]], ttl: float) -> None:
+        raise AssertionError("nothing here is to be kept")
+
+
+@virtual
+async def test_with_a_cache_around_them_failed_attempts_are_no_time_of_the_gateway_either():
+    """The call that they move on is the one of the flight, for the first caller and for all who join it."""
+    scene = Scene("a", "b")
+    scene.always("a", failed(CONNECT), takes=3.0)
+    scene.always("b", OK, takes=2.0)
+    savings = Savings(Metrics(), lambda call: None)
+    clock = scene.loop.time
+    cache = Cache({"m": Terms(Nothing(), 9.0, b"s")}, Flights(clock), savings, lambda: "id", clock)
+    scene.handle = cache.look(cache.answer(scene.handle))
+
+    async def comes(after: float) -> Call:
+        await asyncio.sleep(after)
+        call = scene.call(b'{"model":"m","temperature":0,"messages":[]}')
+        call.model, call.ready_at, call.caller = "m", clock(), Caller("k", None)
+        assert isinstance(await scene.serve(call), Reply)
+        return call
+
+    calls = await asyncio.gather(*(comes(after) for after in (0.0, 1.0, 4.0)))
+    assert [name for name, _ in scene.sent] == ["a", "b"]
+    assert [one.cached_by for one in calls] == ["", "collapsed", "collapsed"]
+    assert [one.overhead_s(clock()) for one in calls] == [pytest.approx(0.0, abs=1e-6)] * 3
+
+
 @virtual
 async def test_who_goes_another_way_is_no_new_request_and_goes_by_the_time_it_is_now():
     """As after an overflow: the body is another one, and the call has been here before."""
@@ -745,6 +789,17 @@ async def test_who_goes_another_way_is_no_new_request_and_goes_by_the_time_it_is
     call.candidate = scene.candidates["a"]
     assert isinstance(await scene.serve(call), Reply)
     assert (scene.sent[-1][0], scene.state("a"), len(earned)) == ("a", CLOSED, 6)
+
+
+@virtual
+async def test_who_goes_another_way_leaves_the_time_of_the_first_answer_behind():
+    scene = Scene("a", tries=1)
+    call = scene.call()
+    scene.script("a", OK, failed(CONNECT))
+    assert isinstance(await scene.serve(call), Reply)
+    assert call.answered_at == scene.loop.time()
+    assert isinstance(await scene.serve(call), Failure)
+    assert call.answered_at == 0.0
 
 
 @virtual
@@ -859,3 +914,22 @@ async def test_a_lone_candidate_is_called_however_busy_it_said_to_be():
     for _ in range(2):
         assert isinstance(await scene.serve(), Failure)
     assert len(scene.sent) == 2
+
+
+@virtual
+async def test_one_whose_path_is_wrong_is_left_alone_for_a_minute_at_that_endpoint():
+    """It is not dead, so no breaker keeps calls away from it: each of them would cost a retry."""
+    scene = Scene("a", "b")
+    scene.always("a", Failure(UPSTREAM_PATH_UNKNOWN, "Not Found", cause=STATUS, status=404))
+    assert good(await scene.many(300)) == 300
+    assert (scene.calls("a"), scene.counted["retry", "a", "path"]) == (1, 1)
+    scene.always("a", OK)
+    elsewhere = scene.call()
+    elsewhere.endpoint = EMBEDDINGS
+    assert isinstance(await scene.serve(elsewhere), Reply)
+    assert scene.calls("a") == 2
+    await scene.serve()
+    assert scene.calls("a") == 2
+    await asyncio.sleep(61.0)
+    await scene.serve()
+    assert scene.calls("a") == 3

@@ -347,6 +347,29 @@ async def test_a_busy_upstream_halves_the_batches_and_they_grow_again():
     assert await scene.rest()
 
 
+@virtual
+async def test_a_batch_that_gave_up_in_a_pause_has_taken_no_time_of_an_upstream():
+    """Reckoned from zero it would seem to have been sent before the bounds were last cut."""
+    scene = Scene("window", max_wait=0.05, max_size=16)
+
+    async def gives_up(call: Call) -> Reply | Refusal:
+        assert call.batch is not None
+        call.batch.seal(call)
+        call.sent_at = 0.0  # as the layer of attempts leaves it
+        raise Failure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)
+
+    scene.handle = scene.batching(gives_up)
+    for calls in (16, 8, 4):
+        scene.sizes.clear()
+        told = await asyncio.gather(*(task for _, task in named(scene, calls)), return_exceptions=True)
+        assert all(isinstance(one, Failure) for one in told)
+        assert scene.sizes == [calls]
+        await asyncio.sleep(1.0)
+    assert await scene.rest()
+    (kind,) = scene.batching.kinds.values()
+    assert kind.tuning.view()["size"] == 2
+
+
 # What it is for.
 
 

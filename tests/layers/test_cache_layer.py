@@ -67,7 +67,9 @@ class Bench:
     def __init__(self) -> None:
         self.shelf = Shelf()
         self.flights = Flights(lambda: 1.0)
-        savings = Savings(Metrics(), lambda call: None)
+        metrics = Metrics()
+        self.results = metrics.cache_requests
+        savings = Savings(metrics, lambda call: None)
         terms = {"small": Terms(self.shelf, 9.0, b"s")}
         self.cache = Cache(terms, self.flights, savings, lambda: "new", lambda: 1.0)
         self.asked: list[Call] = []
@@ -92,6 +94,11 @@ class Bench:
     async def answers(self, call: Call) -> Reply | Refusal:
         call.tokens = Tokens(5, 2)
         return Reply(200, ANSWER)
+
+    def counted(self) -> dict[str, float]:
+        """Calls by what the cache did for them."""
+        samples = next(iter(self.results.collect())).samples
+        return {one.labels["result"]: one.value for one in samples if one.name.endswith("_total")}
 
     def after(self, go: asyncio.Event) -> Callable[[Call], Awaitable[Reply | Refusal]]:
         """An upstream that answers then."""
@@ -244,6 +251,8 @@ async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench)
     assert all(isinstance(one, Reply) for one in answered)
     assert [one.ceiling for one in bench.asked] == [1, None]
     assert (rich.cached_by, rich.tokens, also_rich.cached_by) == ("", Tokens(5, 2), "collapsed")
+    # Who flies in the end had joined another flight before: no matter, it is a miss, and one.
+    assert bench.counted() == {"miss": 2, "collapsed": 1}
 
 
 @pytest.mark.parametrize("queued", [True, False])

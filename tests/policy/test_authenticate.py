@@ -126,3 +126,23 @@ def test_without_configured_keys_everybody_may_call(one: Call):
 
 def test_no_key_is_kept(gate: Authenticate):
     assert KEY not in repr(vars(gate))
+
+
+def test_a_header_that_is_known_lets_in_nobody_else(gate: Authenticate):
+    for _ in range(2):
+        one = call(f"Bearer {KEY}")
+        assert gate.admit(one, 1.0) is None
+        assert one.caller is A
+    refused(gate, call(f"Bearer {KEY}x"))
+    refused(gate, call(f"Bearer {KEY}", OTHER_KEY))
+    refused(gate, call(f"Bearer {KEY}", None, "wrong"))
+    refused(gate, call(None, "wrong"))
+    refused(gate, call())
+    anew = Authenticate({digest(OTHER_KEY): B})
+    refused(anew, call(f"Bearer {KEY}"))
+
+
+def test_what_is_known_is_bounded_whatever_a_right_key_is_spelled_like(gate: Authenticate):
+    for blanks in range(5000):
+        assert gate.admit(call(f"Bearer {' ' * blanks}{KEY}"), 1.0) is None
+    assert len(gate._known) <= 4096

@@ -126,6 +126,23 @@ def test_a_budget_in_dollars_needs_a_price_and_bounds_it():
     assert names(one, *routes) == []
 
 
+def test_vectors_cost_their_input_so_no_price_of_an_output_is_needed():
+    def embeds(dollars: int) -> Candidate:
+        one = candidate("text-embedding-x", window=10000)
+        one.price = Price(dollars * 10**9, None, dollars * 10**9)
+        return one
+
+    routes = [route("dear", embeds(2)), route("cheap", embeds(1))]
+    poor = Caller("k", None, Account())
+    assert names(call(EMBEDDINGS), *routes) == names(call(EMBEDDINGS, poor), *routes) == ["cheap", "dear"]
+    bounded = call(EMBEDDINGS, poor)
+    bounded.ceiling = NEED.prompt * 1000
+    assert names(bounded, *routes) == ["cheap"]
+    chats = [route("m", candidate(window=10000))]
+    chats[0].candidates[0].price = Price(10**9, None, 10**9)
+    assert names(call(CHAT, poor), *chats) == []
+
+
 def test_what_makes_vectors_is_for_vectors():
     routes = [
         route(one, candidate(one, window=10000)) for one in ("text-embedding-3-small", "bge-m3", "gpt-x")

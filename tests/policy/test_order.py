@@ -358,6 +358,24 @@ def test_a_short_call_among_long_ones_may_wait_for_half_of_its_patience():
     assert scene.refused(scene.come("a", 20.0, deadline=26.0)[1]).retry_after == 2.0  # 4 s, and 3
 
 
+def test_the_first_in_line_needs_the_patience_for_one_whole_hold():
+    """It waits for the rest of a call that is under way, which makes up for its own work."""
+    scene = known()
+    assert scene.refused(scene.come("a", 2.0, deadline=3.9)[1]).kind is DEADLINE_IN_QUEUE
+    assert scene.come("a", 2.0, deadline=4.0)[1] == Waits(None)
+    # The second one waits for the first one's whole call.
+    assert scene.refused(scene.come("a", 2.0, deadline=7.9)[1]).kind is DEADLINE_IN_QUEUE
+    assert scene.come("a", 2.0, deadline=8.0)[1] == Waits(None)
+
+
+def test_the_first_in_line_that_waits_for_the_pace_has_its_work_still_before_it():
+    scene = Scene(permits=2, pace=Pace(rpm=1, tpm=None))
+    scene.room.release(scene.line, scene.goes("a"), None, 2.0)
+    _, told = scene.come("a", 2.0, deadline=62.0)
+    assert scene.refused(told).kind is DEADLINE_IN_QUEUE
+    assert scene.come("a", 2.0, deadline=64.0)[1] == Waits(None)
+
+
 def test_a_hold_is_a_mean_of_many_calls():
     """Of the last ones only it would be as much chance as knowledge."""
     line, rng = Line("local", 8), Random(1)

@@ -171,6 +171,15 @@ def test_a_fallback_of_a_fallback_is_not_followed():
     assert chosen(plan) is None
 
 
+def test_a_call_that_began_at_a_fallback_has_had_its_one_call_there():
+    first, second = route("x", B, candidate("d")), route("y", C)
+    plan = Plan(route("m", A, fallbacks=(first, second)), 3, [B])
+    plan.tried(B, NOW + 1.0)
+    assert plan.next(NOW, everybody) == Next(C, second, NOW)
+    plan.tried(C, NOW + 1.0)
+    assert chosen(plan) is None
+
+
 def test_a_fallback_takes_its_first_candidate_that_is_admitted():
     other = route("x", B, C)
     plan = Plan(route("m", A, fallbacks=(other,)), 1)

@@ -43,8 +43,11 @@ def test_what_nobody_can_do_goes_to_a_fallback_that_is_well_and_can_be_paid_or_i
     scene.route.fallbacks, scene.ill = others, {ill}
     assert scene.order(scene.call(TOOLS)) == ["c"]
     assert scene.order(scene.call(TOOLS, ceiling=10)) == ["e"]
+    scene.route.fallbacks = others[:2]
+    assert scene.refused(scene.call(TOOLS, ceiling=10)).kind is INSUFFICIENT_QUOTA
     scene.route.fallbacks = others[:1]
     assert scene.refused(scene.call(TOOLS)).param == "tools"
+    assert scene.refused(scene.call(TOOLS, ceiling=10)).param == "tools"
 
 
 def test_route_10_an_answer_of_unknown_price_is_not_free():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.call import CHAT, Call, Credentials, Estimate, Tokens
-from gateway.policy.spending import NOTHING, spent
+from gateway.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Estimate, Price, Tokens
+from gateway.policy.spending import NOTHING, charge, spent
 
 ESTIMATE = Estimate(100, 256, False)
 
@@ -43,3 +43,12 @@ def test_a_stream_that_breaks_is_charged_once_it_had_begun(outcome: str) -> None
 @pytest.mark.parametrize("outcome", ["limited", "client_error", "shed"])
 def test_what_never_went_out_costs_nothing(outcome: str) -> None:
     assert spent(ended(outcome, sent_at=0.0)) == NOTHING
+
+
+@pytest.mark.parametrize("output_price", [None, 5 * 10**9])
+def test_vectors_are_no_output_whatever_their_upstream_tells(output_price: int | None) -> None:
+    call = ended("ok")
+    call.endpoint = EMBEDDINGS
+    call.candidate = Candidate("local", "up", b'"up"', Price(2 * 10**9, output_price, 2 * 10**9))
+    charge(call, Tokens(7, 7), b"{}")
+    assert (call.tokens, spent(call), call.cost) == (Tokens(7), Tokens(7), 7 * 2_000)

@@ -115,6 +115,8 @@ def test_the_reasons_are_a_closed_set():
         ("Not Found", True),  # FastAPI: vLLM, SGLang
         ("File Not Found", True),  # llama.cpp
         ("Invalid URL (POST /chat/completions)", True),  # OpenAI
+        ("Resource not found", True),  # Azure
+        ("no Route matched with those values", True),  # Kong
         ("The model `x` does not exist.", False),  # vLLM
         ("The model `x` does not exist or you do not have access to it.", False),  # OpenAI
         ("model 'x' not found", False),  # Ollama

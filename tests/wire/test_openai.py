@@ -158,6 +158,11 @@ def test_errors_are_told_from_answers(body: bytes, error: bool):
             id="sglang",
         ),
         pytest.param(
+            b'[{"error":{"code":404,"message":"no such model","status":"NOT_FOUND"}}]',
+            openai.UpstreamError("no such model", code="404", status=404),
+            id="gemini",
+        ),
+        pytest.param(
             b'{"error":{"message":"odd","code":42}}',
             openai.UpstreamError("odd", code="42"),
             id="code-that-is-no-status",
@@ -175,6 +180,8 @@ def test_an_error_is_read_in_every_dialect(body: bytes, told: openai.UpstreamErr
         b"<html><h1>502 Bad Gateway</h1></html>",
         b"upstream connect error",
         b"[]",
+        b"[[]]",
+        b'[{"error":{"message":"one"}},{"error":{"message":"two"}}]',
         b'"text"',
         b"{}",
         b'{"error":{}}',

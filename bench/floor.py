@@ -1,0 +1,49 @@
+"""What is under the gateway: its listener and its upstream transport, and nothing between them.
+
+`python -m bench.floor PORT UPSTREAM_PORT`. No keys, no look into bodies, no checks, whole answers only: what
+the gateway costs more than this is what it does.
+"""
+
+import asyncio
+import math
+import sys
+
+import uvloop
+
+from gateway.clock import monotonic
+from gateway.edge.answer import JSON, Answer
+from gateway.edge.connection import Request
+from gateway.edge.lean_transport import LeanTransport
+from gateway.edge.server import Listener
+from gateway.edge.sweep import Sweep
+from gateway.errors import TOTAL
+
+_LARGEST = 2**30
+
+
+async def serve(port: int, upstream_port: int) -> None:
+    """Listen on the loopback until the process is ended."""
+    sweep = Sweep(0.5, monotonic)
+    json = [("content-type", "application/json")]
+    upstream = LeanTransport("fake", f"http://127.0.0.1:{upstream_port}/v1", json, sweep, monotonic)
+
+    async def forward(request: Request) -> Answer:
+        if request.method == "GET":
+            answer = Answer(200, JSON, b"{}")
+        else:
+            pieces = []
+            while piece := await request.content.readany():
+                pieces.append(piece)
+            path = request.target.removeprefix("/v1")
+            exchange = await upstream.send(path, [], pieces, 5.0, math.inf, TOTAL)
+            answer = Answer(exchange.status, JSON, await exchange.read(_LARGEST, math.inf))
+        answer.write(request)
+        return answer
+
+    listener = Listener(forward, 75.0, lambda: "-")
+    server = await asyncio.get_running_loop().create_server(listener, "127.0.0.1", port, backlog=1024)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(int(sys.argv[1]), int(sys.argv[2])))
