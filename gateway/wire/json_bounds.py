@@ -18,13 +18,17 @@ MAX_KEYS: Final = 250_000
 _BESIDES = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^"\[\]{}:]++)++', re.DOTALL)
 _TO_LISTS: Final = bytes.maketrans(b"{}", b"[]")
 _ONE_MORE: Final = MAX_DEPTH + 1
+_LARGE: Final = 64 * 1024
 _FEWEST_BYTES: Final = 4  # of a key: its quotes, its colon, a value
 
 
 def refuse(text: bytes) -> Refusal | None:
     """Why this text, which is valid JSON, is too much; None for nearly all, for what it costs to count."""
-    # To split is a search by memchr, and many times as fast as to count.
-    few = len(text.split(b"{", _ONE_MORE)) + len(text.split(b"[", _ONE_MORE)) < MAX_DEPTH + 3
+    # To split is a search by memchr, and many times as fast as to count; of a large text it makes copies.
+    if len(text) < _LARGE:
+        few = len(text.split(b"{", _ONE_MORE)) + len(text.split(b"[", _ONE_MORE)) < MAX_DEPTH + 3
+    else:
+        few = _up_to(_ONE_MORE, b"{", text) + _up_to(_ONE_MORE, b"[", text) <= MAX_DEPTH
     if few and (len(text) < _FEWEST_BYTES * MAX_KEYS or text.count(b":") <= MAX_KEYS):
         return None
     bare = _BESIDES.sub(b"", text)
@@ -38,3 +42,13 @@ def refuse(text: bytes) -> Refusal | None:
         if not lists:
             return None
     return Refusal(INVALID_JSON, f"The body is nested too deeply, beyond {MAX_DEPTH} levels.")
+
+
+def _up_to(most: int, mark: bytes, text: bytes) -> int:
+    """How often the mark stands there; `most` stands for all larger numbers."""
+    at = -1
+    for number in range(most):
+        at = text.find(mark, at + 1)
+        if at < 0:
+            return number
+    return most

@@ -153,20 +153,28 @@ def nested(depth: int) -> bytes:
     )
 
 
+def padded(body: bytes) -> bytes:
+    """The same, so large that it is looked at in another way."""
+    return b'{"pad":"' + b"x" * 100_000 + b'",' + body[1:]
+
+
 @pytest.mark.parametrize("depth", [2, 10, json_bounds.MAX_DEPTH])
 def test_a_body_may_be_nested(depth: int) -> None:
-    assert openai.peek_request(nested(depth)) == openai.Peek("m", False)
+    for body in (nested(depth), padded(nested(depth))):
+        assert openai.peek_request(body) == openai.Peek("m", False)
 
 
 @pytest.mark.parametrize("depth", [json_bounds.MAX_DEPTH + 1, 200, 900, 100_000])
 def test_a_body_that_is_nested_too_deeply_is_refused(depth: int) -> None:
-    assert "nested too deeply" in refused(nested(depth), INVALID_JSON).message
+    for body in (nested(depth), padded(nested(depth))):
+        assert "nested too deeply" in refused(body, INVALID_JSON).message
 
 
 @pytest.mark.parametrize("wide", [b"[]", b"{}", b'"[[["', b'"\\"{{{"', b'{"a":[1,{"b":"]"}]}'])
 def test_width_is_no_depth(wide: bytes) -> None:
     body = b'{"model":"m","x":[' + b",".join([wide] * 5000) + b"]}"
     assert openai.peek_request(body) == openai.Peek("m", False)
+    assert openai.peek_request(padded(body)) == openai.Peek("m", False)
 
 
 def test_keys_lists_and_objects_are_counted() -> None:
