@@ -8,7 +8,7 @@ import uvloop
 
 from bench.path import CHUNKS, count_calls
 
-CHAT = 460
+CHAT = 380
 CHUNK = 24  # of one chunk of a stream, its share of everything else included (about 3)
 
 
