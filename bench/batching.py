@@ -52,12 +52,11 @@ class Load(NamedTuple):
 class Gateway(Contender):
     """A gateway with a key, its batching as the rules say and all else by default."""
 
-    def __init__(self, name: str, upstream_port: int, rules: Mapping[str, Any], slots: int | None) -> None:
+    def __init__(self, name: str, upstream_port: int, rules: Mapping[str, Any], **upstream: Any) -> None:
+        """`upstream` is what its upstream has beside an address."""
         super().__init__(upstream_port)
         self.name = name
-        one: dict[str, Any] = {"base_url": f"http://127.0.0.1:{upstream_port}/v1", "kind": "vllm"}
-        if slots is not None:
-            one["max_concurrency"] = slots
+        one = {"base_url": f"http://127.0.0.1:{upstream_port}/v1", "kind": "vllm", **upstream}
         self.admin_port = free_port()
         self._config = {
             "server": {"port": self.port},
@@ -140,8 +139,8 @@ class Ways:
 
     def __init__(self, kind: str) -> None:
         self.direct: Fake | Vllm = Fake(0) if kind == "fake" else Vllm(kind)
-        slots = 4 if kind == "fake" else None
-        self.gateways = [Gateway(name, self.direct.port, rules, slots) for name, rules in RULES.items()]
+        slots = {"max_concurrency": 4} if kind == "fake" else {}
+        self.gateways = [Gateway(name, self.direct.port, rules, **slots) for name, rules in RULES.items()]
 
     def __enter__(self) -> "Ways":
         self.direct.start(ENGINE_CORE)

@@ -7,17 +7,17 @@ upstream counts over every sliding minute and answers 429 to the 61st. A minute 
 import asyncio
 import time
 from collections import deque
-from typing import Any
 
 from aiohttp import web
 
-from bench.callers import KEY, Line
-from bench.contender import Contender, free_port, serving
+from bench.batching import Gateway
+from bench.callers import Line
+from bench.contender import free_port
 
 CALLS, MINUTE_S, ALLOWED = 600, 60.0, 60
 
 
-class Limited:
+class Minutely:
     """The upstream."""
 
     def __init__(self) -> None:
@@ -47,36 +47,13 @@ class Limited:
         self.sizes.append(len(items))
         data = [{"object": "embedding", "index": at, "embedding": [1.0]} for at in range(len(items))]
         usage = {"prompt_tokens": len(items), "total_tokens": len(items)}
-        return web.json_response({"object": "list", "model": "one", "data": data, "usage": usage})
-
-
-class Gateway(Contender):
-    """With `policy: window` and the upstream's rate in its config."""
-
-    name = "sluice"
-
-    def command(self) -> list[str]:
-        config: dict[str, Any] = {
-            "server": {"port": self.port},
-            "admin": {"port": free_port()},
-            "keys": [{"name": "bench", "key": KEY}],
-            "upstreams": {
-                "paid": {
-                    "base_url": f"http://127.0.0.1:{self.upstream_port}/v1",
-                    "rate": {"rpm": ALLOWED},
-                }
-            },
-            "models": {"one": {"candidates": [{"upstream": "paid"}]}},
-            "batching": {"policy": "window", "max_wait": "1s"},
-            "usage": {"store": "off"},
-            "log": {"level": "warning"},
-        }
-        return serving(self.folder, config)
+        return web.json_response({"object": "list", "model": "tiny", "data": data, "usage": usage})
 
 
 async def run() -> None:
     """Send them, and tell what became of them."""
-    upstream, gateway = Limited(), Gateway(free_port())
+    rules = {"policy": "window", "max_wait": "1s"}
+    upstream, gateway = Minutely(), Gateway("window", free_port(), rules, rate={"rpm": ALLOWED})
     runner = await upstream.serve(gateway.upstream_port)
     await asyncio.to_thread(gateway.start, 0)
     failed: list[str] = []
@@ -86,7 +63,7 @@ async def run() -> None:
         await asyncio.sleep(number * MINUTE_S / CALLS)
         line, asked = Line(gateway.port), time.monotonic()
         try:
-            await line.ask("/v1/embeddings", {"model": "one", "input": f"text {number}"})
+            await line.ask("/v1/embeddings", {"model": "tiny", "input": f"text {number}"})
         except (RuntimeError, OSError) as error:
             failed.append(str(error))
         finally:

@@ -19,8 +19,8 @@ SMALL = 64 * 1024  # bytes; a stream that holds no more than this has paused not
 MAX_BEHIND = 64 * 1024
 """Bytes of pipelined requests that may wait."""
 
-UNREAD_S = 60.0
-"""Seconds that the last bytes for a client may wait for it."""
+STUCK_READER_S = 60.0
+"""Seconds that a client may take none of an answer before it is dropped."""
 
 LINGER_S = 10.0
 """Seconds that are spent on reading away a body which nobody wants, so that its client sees the answer."""
@@ -217,7 +217,7 @@ class Connection(RequestHandler):
             return
         self._task_handler = None
         if transport.get_write_buffer_size():
-            self._loop.call_later(UNREAD_S, transport.abort)
+            self._loop.call_later(STUCK_READER_S, transport.abort)
         transport.close()
 
     def _make_room(self) -> None:

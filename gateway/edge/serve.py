@@ -1,7 +1,7 @@
 """One request, from its head to its last byte, and the one place where a call is settled."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from gateway.clock import Clock
 from gateway.edge import routes
 from gateway.edge.answer import JSON, Answer, lines
 from gateway.edge.client_stream import ClientStream
-from gateway.edge.connection import Connection, Request, Written
+from gateway.edge.connection import STUCK_READER_S, Connection, Request, Written
 from gateway.edge.generation import Generation
 from gateway.edge.streaming import BUG, DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.errors import (
@@ -38,8 +38,6 @@ CLOSING = frozenset(
     map(id, (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, KEYS_LIMITED, request_head.MALFORMED))
 )
 """Kinds of refusals behind which the connection is closed; by identity, for rows may look alike."""
-STUCK_READER_S = 60.0
-"""Seconds that a client may take none of an answer before it is dropped."""
 
 
 class Serve:
@@ -103,52 +101,47 @@ class Serve:
         self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
     ) -> Answer | ClientStream:
         """Whatever goes wrong inside becomes an answer here."""
-        refusal: Refusal | None
         try:
-            refusal = self._at_the_door(generation, request, call, found)
-            if refusal is None and isinstance(found, routes.Match) and found.endpoint == routes.MODELS:
-                answer = self._list_models(generation, request, call, found.model)
-                if not isinstance(answer, Refusal):
-                    return answer
-                refusal = answer
-            if refusal is None:
-                body = await generation.body.read(request, call.lease)
-                refusal = body if isinstance(body, Refusal) else self._fill(generation, request, call, body)
-            if refusal is None and call.stream:
-                stream = await self._stream(generation, request, call)
-                if not isinstance(stream, Refusal):
-                    return stream
-                refusal = stream
-            if refusal is None:
-                reply = await generation.stack.handle(call)
-                if not isinstance(reply, Refusal):
-                    call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
-                    headers = JSON + self._headers(generation, request, call)
-                    return Answer(reply.status, headers, reply.body, close=self.draining)
-                refusal = reply
+            answer = await self._answer(generation, request, call, found)
         except Failure as failure:
-            refusal = failure.as_refusal()
+            answer = failure.as_refusal()
         except asyncio.CancelledError as cancelled:
             if cancelled.args != (DRAIN_NOTE,):
                 raise
             request.task.uncancel()
-            refusal = DRAINED
+            answer = DRAINED
         except Exception:  # noqa: BLE001 - a request ends here, whatever the bug
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
-            refusal = BUG
-        return self._refuse(generation, request, call, refusal)
+            answer = BUG
+        return self._refuse(generation, request, call, answer) if isinstance(answer, Refusal) else answer
 
-    def _at_the_door(
+    async def _answer(
         self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
-    ) -> Refusal | None:
-        door, now = generation.stack.door, call.accepted_at
+    ) -> Answer | ClientStream | Refusal:
         if isinstance(found, Refusal) or self.closed:
-            door[0].admit(call, now)  # so that it is recorded
+            generation.stack.door[0].admit(call, call.accepted_at)  # so that it is recorded
             return found if isinstance(found, Refusal) else DRAINED
-        refusal = admit(door, call, now)
-        if refusal is not None and refusal.kind is INVALID_API_KEY:
-            return self._wrong_keys.refuse(request.remote, now) or refusal
-        return refusal
+        refusal = admit(generation.stack.door, call, call.accepted_at)
+        if refusal is not None:
+            if refusal.kind is INVALID_API_KEY:
+                return self._wrong_keys.refuse(request.remote, call.accepted_at) or refusal
+            return refusal
+        if found.endpoint == routes.MODELS:
+            return self._list_models(generation, request, call, found.model)
+        body = await generation.body.read(request, call.lease)
+        refusal = body if isinstance(body, Refusal) else self._fill(generation, request, call, body)
+        if refusal is not None:
+            return refusal
+        if call.stream:
+            own = partial(self._headers, generation, request)
+            stream = StreamedCall(request, call, generation.heartbeat_s, own, self._clock)
+            return await stream.run(generation.stack.handle, generation.sweep)
+        reply = await generation.stack.handle(call)
+        if isinstance(reply, Refusal):
+            return reply
+        call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
+        headers = JSON + self._headers(generation, request, call)
+        return Answer(reply.status, headers, reply.body, close=self.draining)
 
     def _refuse(self, generation: Generation, request: Request, call: Call, refusal: Refusal) -> Answer:
         call.status, call.outcome = refusal.kind.status, refusal.kind.outcome
@@ -156,13 +149,6 @@ class Serve:
         unread = "expect" in request.headers and not request.content.is_eof()
         close = self.draining or unread or id(refusal.kind) in CLOSING
         return Answer.refusal(refusal, self._headers(generation, request, call), close=close)
-
-    def _stream(
-        self, generation: Generation, request: Request, call: Call
-    ) -> Awaitable[ClientStream | Refusal]:
-        own = partial(self._headers, generation, request)
-        stream = StreamedCall(request, call, generation.heartbeat_s, own, self._clock)
-        return stream.run(generation.stack.handle, generation.sweep)
 
     def _settle(self, call: Call) -> None:
         try:

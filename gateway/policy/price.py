@@ -19,9 +19,8 @@ def cost(tokens: Tokens, price: Price) -> int | None:
     if price is FREE:
         return 0
     given, cached, written = tokens.input, tokens.cached_input, tokens.cache_write
-    for tier in price.tiers:
-        if given > tier.above:
-            price = tier.price
+    if price.tiers:
+        price = _of_tier(price, given)
     whole = given * price.input
     if tokens.output:
         if price.output is None:
@@ -49,9 +48,8 @@ def most(estimate: Estimate, candidates: Iterable[Candidate]) -> tuple[int, int]
         price = one.price
         if price is None:
             continue
-        for tier in price.tiers:
-            if given > tier.above:
-                price = tier.price
+        if price.tiers:
+            price = _of_tier(price, given)
         nanos = given * price.input
         if nanos > firm:
             firm = nanos
@@ -61,3 +59,11 @@ def most(estimate: Estimate, candidates: Iterable[Candidate]) -> tuple[int, int]
         if nanos > whole:
             whole = nanos
     return -(-firm // MILLION), -(-whole // MILLION)
+
+
+def _of_tier(price: Price, given: int) -> Price:
+    """The price of a call with so many input tokens."""
+    for tier in price.tiers:
+        if given > tier.above:
+            price = tier.price
+    return price

@@ -23,11 +23,12 @@ REASONS: Final = (
     "priority", "cheapest", "weighted", "least_loaded", "complexity", "affinity", "spill", "fallback",
 )  # fmt: skip
 _FAR_AHEAD: Final = 8
+"""A conversation leaves its replica when that has so many calls more than twice those of the emptiest one."""
+
 _TOO_DEAR: Final = Refusal(
     INSUFFICIENT_QUOTA,
     "What is left of this key's budget for today pays for none of the upstreams that can serve this request.",
 )
-"""A conversation leaves its replica when that has so many calls more than twice those of the emptiest one."""
 
 
 class Rule(NamedTuple):

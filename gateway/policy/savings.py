@@ -211,8 +211,6 @@ def _note_otherwise(
     if route is None or route.baseline is None:
         return None
     used, saved = parts
-    if used.cached_input or used.cache_write:
-        used = Tokens(used.input, used.output)
     baseline = _together(used, saved, route.baseline.price)
     if baseline is None:
         return None

@@ -45,14 +45,22 @@ async def learned(gateway: InProcessGateway) -> list[dict[str, Any]]:
     return found
 
 
-async def test_what_batching_has_learned_is_kept_while_upstream_and_bounds_are_the_same(
-    upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload
-) -> None:
+async def taught(
+    upstream: FaultUpstream, start_gateway: StartGateway
+) -> tuple[InProcessGateway, list[dict[str, Any]]]:
+    """A gateway whose batching has learned something, and what."""
     ListingEngine(upstream)
     gateway = await start_gateway(merging(upstream.url))
     assert (await ask(gateway.port, E0, path=EMBEDDINGS)).status == 200
-    before = await learned(gateway)
-    assert before[0]["call_ms"] > 0
+    found = await learned(gateway)
+    assert found[0]["call_ms"] > 0
+    return gateway, found
+
+
+async def test_what_batching_has_learned_is_kept_while_upstream_and_bounds_are_the_same(
+    upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload
+) -> None:
+    gateway, before = await taught(upstream, start_gateway)
     await reload(gateway, merging(upstream.url, retry={"attempts": 3}))
     assert await learned(gateway) == before
     await reload(gateway, merging(upstream.url, batching={"max_size": 5}))
@@ -66,11 +74,7 @@ async def test_what_batching_has_learned_is_kept_while_upstream_and_bounds_are_t
 async def test_what_was_learned_of_a_model_is_forgotten_when_it_goes_elsewhere(
     upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload
 ) -> None:
-    ListingEngine(upstream)
-    gateway = await start_gateway(merging(upstream.url))
-    assert (await ask(gateway.port, E0, path=EMBEDDINGS)).status == 200
-    before = await learned(gateway)
-    assert before[0]["call_ms"] > 0
+    gateway, before = await taught(upstream, start_gateway)
     config = merging(upstream.url)
     config["models"]["m-small"]["candidates"][0]["model"] = "larger"
     await reload(gateway, config)
