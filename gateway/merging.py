@@ -9,9 +9,10 @@ from gateway.clock import Clock
 from gateway.config import model as cfg
 from gateway.edge.offers import Offers
 from gateway.edge.upstream import Upstream
-from gateway.layers.batch import Batching, Counts, Kinds, Terms
+from gateway.layers.batch import Batching, Counts, Terms
 from gateway.metrics import Metrics, observer
 from gateway.policy.batch import Bounds
+from gateway.policy.batch_kind import Kinds
 from gateway.policy.poison import Poison
 
 _LISTS_OF_PROMPTS = ("vllm", "sglang")

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
-from gateway.call import EMBEDDINGS, Call, Handler, Reply, Route
+from gateway.call import Call, Handler, Reply, Route
 from gateway.clock import Clock
 from gateway.errors import Failure, Refusal
 from gateway.layers.long_lists import in_parts
 from gateway.layers.merged import ALONE, Merged, Share, ended, sent_alone
 from gateway.log import logger
 from gateway.policy.batch import Batch, Batcher, Bounds
-from gateway.policy.batch_tuning import FAILED, OK, Outcome, Tuning
-from gateway.policy.payoff import Payoff
+from gateway.policy.batch_kind import Kind, Kinds
+from gateway.policy.batch_tuning import FAILED, OK, Outcome
 from gateway.wire import merge
 
 
@@ -47,32 +47,11 @@ class Counts(NamedTuple):
     wasted: Callable[[str, int], None]
 
 
-class Kind:
-    """All calls of one model, endpoint, size of answer and first upstream: they cost alike."""
-
-    __slots__ = ("bounds", "load", "payoff", "tuning", "upstream")
-
-    def __init__(self, upstream: str, bounds: Bounds, endpoint: str) -> None:
-        self.upstream = upstream
-        self.bounds = bounds
-        self.tuning = Tuning(bounds.max_size, bounds.max_inflight)
-        # Of lists of inputs every engine gets more done; of generation it depends. Who asks for a window has
-        # fewer calls in mind, not faster ones.
-        always = endpoint == EMBEDDINGS or bounds.policy == "window"
-        self.payoff = None if always else Payoff()
-        self.load = 0
-
-
-Kinds = dict[tuple[str, str, int, str], Kind]
-"""By model, endpoint, size of answer and first upstream."""
-
-
 class Group:
     """Calls that are alike in everything but their payload."""
 
     def __init__(self, key: Hashable, kind: Kind, terms: Terms, route: Route, endpoint: str) -> None:
         self.key = key
-        self.kind = kind
         self.headers = terms.headers
         self.route = route
         self.endpoint = endpoint
@@ -122,11 +101,7 @@ class Batching:
                 return inner(call)
             if self._suspected(call.body, call.ready_at):
                 return inner(call)  # what it may do to an engine shall be done to nobody else, and be told
-            kind = self._kind(call, parsed, terms)
-            if kind.payoff is not None and not kind.payoff.merging(kind.load + 1, self._clock()):
-                return self._counted(inner, call, kind)
-            share = Share(call, parsed, self._clock())
-            return self._join(inner, share, self._group(call, parsed, terms, kind))
+            return self._known(inner, call, parsed, terms)
 
         return handle
 
@@ -136,9 +111,7 @@ class Batching:
         for (model, endpoint, output, _), kind in self.kinds.items():
             if kind.upstream == upstream:
                 one: dict[str, object] = {"model": model, "endpoint": endpoint, "max_output": output}
-                one |= kind.tuning.view()
-                one |= kind.payoff.view() if kind.payoff is not None else {}
-                shown.append(one)
+                shown.append(one | kind.view())
         return shown
 
     async def close(self) -> None:
@@ -148,19 +121,21 @@ class Batching:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _counted(self, inner: Handler, call: Call, kind: Kind) -> Reply | Refusal:
-        """Merging does not pay for calls of this kind, as far as is known."""
-        kind.load += 1
+    async def _known(
+        self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: Terms
+    ) -> Reply | Refusal:
+        """A call that may be merged, from its coming to its end."""
+        kind, now = self._kind(call, parsed, terms), self._clock()
+        merging = kind.come(now)
         try:
-            return await inner(call)
+            if not merging:
+                return await inner(call)
+            return await self._join(inner, Share(call, parsed, now), self._group(call, parsed, terms, kind))
         finally:
-            kind.load -= 1
-            if kind.payoff is not None:
-                kind.payoff.done(1, self._clock())
+            kind.gone(self._clock())
 
     async def _join(self, inner: Handler, share: Share, group: Group) -> Reply | Refusal:
-        batcher, kind = group.batcher, group.kind
-        kind.load += 1
+        batcher = group.batcher
         try:
             told = batcher.arrive(share, share.arrived)
             if not isinstance(told, list):
@@ -172,9 +147,6 @@ class Batching:
             self._left(share, group)
             raise
         finally:
-            kind.load -= 1
-            if kind.payoff is not None:
-                kind.payoff.done(1, self._clock())
             self._arm(inner, group)
         if isinstance(outcome, Failure):
             raise outcome.again()

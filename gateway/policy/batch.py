@@ -91,7 +91,6 @@ class Batcher:
 
     def arrive(self, member: Member, now: float) -> Release | list[Batch]:
         """A reason: it goes alone, at once. A list: it waits, and these batches start now (often none)."""
-        self._tuning.arrived(now)
         if self._returning:
             self._returned(now)
         if (
@@ -118,14 +117,12 @@ class Batcher:
         answer. A batch that ends unsealed takes nobody with it: whom a refusal is meant for tells `take`.
         """
         self.under_way -= 1
-        if batch is None:
-            self._tuning.gone(1, now)
-        else:
+        if batch is not None:
             batch.sealed = True
             self._tickets.pop(batch, None)
-            self._tuning.gone(len(batch.members), now)
-            if outcome == OK and self._tuning.awaits and len(batch.members) > 1:
-                self._await(len(batch.members), now)
+        # One alone is awaited by others only: else it would be out of step with them for ever.
+        if outcome == OK and self._tuning.awaits and (calls > 1 or self._pool.calls):
+            self._await(calls, now)
         if calls:
             self._tuning.ended(calls, tokens, seconds, outcome, now)
         return self._start(now) if self._pool.calls else []
@@ -162,7 +159,6 @@ class Batcher:
         if member.state != WAITING:
             return []
         self._pool.remove(member)
-        self._tuning.left()
         if self._pool.calls:
             return []
         surplus = list(self._tickets)
@@ -193,7 +189,7 @@ class Batcher:
 
     def _await(self, calls: int, now: float) -> None:
         """So many have been answered together and may come back as one."""
-        self._returning = calls
+        self._returning = calls + (self._returning if now < self._until else 0)
         gap, longest = self._tuning.patience()
         self._until, self._latest = now + gap, now + longest
 

@@ -3,8 +3,6 @@
 import math
 from typing import Final, Literal
 
-from gateway.policy.payoff import Trial
-
 Outcome = Literal["ok", "failed", "overloaded"]
 OK: Final = "ok"
 FAILED: Final = "failed"
@@ -14,7 +12,7 @@ _KEPT: Final = 0.99
 """Each newer call leaves this much of the older ones' weight: about the last hundred count."""
 _SPREAD: Final = 1e-3
 """Of the mean square: with less the calls are all of one size, and tell nothing of the cost of a token."""
-_GAP_S: Final = 0.002
+_GAP_S: Final = 0.010
 """The next of those who were answered together comes back within it, or none does."""
 
 
@@ -25,41 +23,28 @@ class Tuning:
     that went well. An overload halves both bounds, once for all that were sent before it; each success gives
     a member back, and when the size is whole again a batch under way.
 
-    Under load another way is tried, and kept while it serves calls faster: half of `max_inflight`, and a free
-    slot waits a moment for those who were just answered together (`awaits`). An engine that does one call
-    after the other wants fewer and larger batches, and callers in step come back in step.
+    `together`: half of `max_inflight`, and a free slot waits a moment for those who were just answered
+    together (`awaits`). An engine that does one call after the other wants fewer and larger batches, and
+    callers in step come back in step.
     """
 
     __slots__ = (
-        "_cut_at", "_fewer", "_load", "_max_inflight", "_max_size", "_most", "_n", "_s", "_t", "_trial",
-        "_ts", "_tt", "awaits", "inflight", "size",
+        "_cut_at", "_max_inflight", "_max_size", "_most", "_n", "_s", "_t", "_ts", "_tt", "awaits",
+        "inflight", "size",
     )  # fmt: skip
 
     def __init__(self, max_size: int, max_inflight: int) -> None:
         self._max_size = self.size = max_size
         self._max_inflight = self._most = self.inflight = max_inflight
-        self._fewer = max(1, max_inflight // 2)
         self.awaits = False
-        self._trial = Trial()
-        self._load = 0
         self._cut_at = -math.inf
         # Weighted sums over the calls: of 1, tokens, seconds, and their products.
         self._n = self._t = self._s = self._tt = self._ts = 0.0
 
-    def arrived(self, now: float) -> None:
-        """A call is present."""
-        self._load = load = self._load + 1
-        self.awaits = other = self._trial.arrived(load, now)
-        self.inflight = min(self._most, self._fewer) if other else self._most
-
-    def gone(self, calls: int, now: float) -> None:
-        """So many are over."""
-        self._load -= calls
-        self._trial.done(calls, now)
-
-    def left(self) -> None:
-        """One that waited has left."""
-        self._load -= 1
+    def together(self, wanted: bool) -> None:
+        """Whether fewer batches are to leave, of callers that come back together."""
+        self.awaits = wanted
+        self.inflight = min(self._most, max(1, self._max_inflight // 2)) if wanted else self._most
 
     def cost(self, tokens: int) -> float:
         """Expected seconds of a call with so many tokens; 0.0 while nothing is known."""
@@ -84,9 +69,9 @@ class Tuning:
             self._most = self.inflight = max(1, self.inflight // 2)
 
     def patience(self) -> tuple[float, float]:
-        """Seconds between two who come back, and for all of them: no more than what is saved may cost."""
-        fixed = self._line()[0]
-        return min(_GAP_S, fixed / 8), fixed / 2
+        """Seconds between two who come back, and for all of them: a part of what a call takes."""
+        mean = self._s / self._n if self._n else 0.0
+        return min(_GAP_S, mean / 8), mean / 3
 
     def view(self) -> dict[str, float | int]:
         """For /admin/upstreams: `size`, `inflight`, `call_ms` (a) and `token_us` (b)."""

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import random
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from doubles.call import Call
@@ -89,18 +89,21 @@ class ListingEngine:
 
 
 class Always:
-    """In the place of `Payoff`: merging pays, and need not be tried first."""
+    """In the place of `Ways`: merging pays, and need not be tried first."""
 
-    def merging(self, load: int, now: float) -> bool:
-        """Whether it does."""
-        return True
+    def __init__(self, ways: Sequence[str]) -> None:
+        self._way = ways[-1]
+
+    def arrived(self, load: int, now: float) -> str:
+        """The way to take."""
+        return self._way
 
     def done(self, calls: int, now: float) -> None:
         """Nothing is learned."""
 
-    def view(self) -> dict[str, float | bool]:
+    def view(self) -> dict[str, object]:
         """For the admin port."""
-        return {"merging": True, "gain": 0.0}
+        return {"way": self._way, "gain": 0.0}
 
 
 def items_of(asked: Mapping[str, Any], path: str) -> list[Any]:

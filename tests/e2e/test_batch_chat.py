@@ -21,7 +21,7 @@ VLLM = {"kind": "vllm"}
 
 @pytest.fixture
 def engine(upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch) -> ListingEngine:
-    monkeypatch.setattr("gateway.layers.batch.Payoff", Always)
+    monkeypatch.setattr("gateway.policy.batch_kind.Ways", Always)
     return ListingEngine(upstream)
 
 

@@ -19,6 +19,7 @@ from doubles.listing_engine import (
 )
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import EMBEDDINGS, ask
+from doubles.waiting import eventually
 
 from gateway.config.load import load
 from gateway.reload import take
@@ -156,5 +157,5 @@ async def test_a_reload_loses_nobody_who_waits_to_be_merged(
         own(answer, one)
         assert answer.header("x-sluice-batch-size") == "3"
     own(await new, "new")
-    assert not before._groups
+    await eventually(lambda: not before._groups, "nobody is awaited any more")
     assert not before._tasks

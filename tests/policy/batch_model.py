@@ -6,10 +6,12 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from gateway.call import EMBEDDINGS
 from gateway.caller import INTERACTIVE
 from gateway.policy.batch import Batch, Batcher, Bounds
+from gateway.policy.batch_kind import Kind
 from gateway.policy.batch_pool import Member
-from gateway.policy.batch_tuning import OK, Tuning
+from gateway.policy.batch_tuning import OK
 
 TOKENS = 10
 """Of every call."""
@@ -30,8 +32,8 @@ class World:
         self.engine, self.free = engine, engine.places
         self.batcher: Batcher | None = None
         if bounds is not None:
-            self.tuning = Tuning(bounds.max_size, bounds.max_inflight)
-            self.batcher = Batcher(bounds, self.tuning)
+            self.kind = Kind("engine", bounds, EMBEDDINGS)
+            self.batcher = Batcher(bounds, self.kind.tuning)
         self.now = 0.0
         self.times: list[float] = []
         self.sizes: list[int] = []
@@ -75,7 +77,10 @@ class World:
     def _call(self, key: str, after: Callable[[], None]) -> None:
         member = Member(key, 1, TOKENS, self.now, math.inf, INTERACTIVE)
         self._after[member] = after
-        told = "off" if self.batcher is None else self.batcher.arrive(member, self.now)
+        told: str | list[Batch] = "off"
+        if self.batcher is not None:
+            self.kind.come(self.now)
+            told = self.batcher.arrive(member, self.now)
         if isinstance(told, list):
             self._start(told)
         else:
@@ -113,5 +118,7 @@ class World:
             self._start(self.batcher.ended(batch, len(members), tokens, took, OK, self.now))
         self._send()
         for member in members:
+            if self.batcher is not None:
+                self.kind.gone(self.now)
             self.times.append(self.now - member.arrived)
             self._after.pop(member)()

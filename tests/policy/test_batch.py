@@ -259,16 +259,10 @@ def test_a_batch_does_not_grow_beyond_the_time_that_its_members_have() -> None:
     assert [one.key for one in batcher.take(batch, 0.3)] == ["a", "c"]
 
 
-class Awaiting(Tuning):
-    """Has found that it pays to wait for those who were answered together."""
-
-    def arrived(self, now: float) -> None:
-        self.awaits = True
-
-
 def awaiting() -> Batcher:
-    """Three calls were answered together at 1.0; a call costs 0.1 s beside its tokens."""
-    batcher = Batcher(EAGER, Awaiting(EAGER.max_size, 1))
+    """Three calls were answered together at 1.0; the mean call took 0.155 s."""
+    tuning = Tuning(EAGER.max_size, 1)
+    batcher = Batcher(EAGER, tuning)
     batcher.arrive(member(), 0.0)
     for tokens in (10, 100) * 10:
         batcher.under_way += 1
@@ -276,23 +270,34 @@ def awaiting() -> Batcher:
     waits(batcher, *(member(at=0.0) for _ in range(3)))
     (batch,) = freed(batcher)
     batcher.take(batch, 0.0)
+    tuning.together(True)
     assert batcher.ended(batch, 3, 30, 0.13, OK, 1.0) == []
     return batcher
 
 
 def test_those_who_come_back_together_leave_together() -> None:
     batcher = awaiting()
-    waits(batcher, member(at=1.0005), member(at=1.002))
-    told = batcher.arrive(member(at=1.0035), 1.0035)
+    waits(batcher, member(at=1.002), member(at=1.010))
+    told = batcher.arrive(member(at=1.018), 1.018)
     assert reasons(told) == ["slot"]  # type: ignore[arg-type]
+
+
+def test_who_went_alone_meanwhile_is_awaited_too_by_those_who_are_there() -> None:
+    """It would be out of step with them for as long as they come back."""
+    batcher = awaiting()
+    waits(batcher, member(at=1.002), member(at=1.004))
+    batcher.under_way += 1
+    assert batcher.ended(None, 1, 10, 0.1, OK, 1.005) == []
+    waits(batcher, member(at=1.006))
+    assert reasons(batcher.arrive(member(at=1.008), 1.008)) == ["slot"]  # type: ignore[arg-type]
 
 
 def test_who_does_not_come_back_is_not_awaited_for_long() -> None:
     batcher = awaiting()
     assert not batcher.idle
-    waits(batcher, member(at=1.0005))
+    waits(batcher, member(at=1.002))
     due = batcher.next_due()
-    assert due == pytest.approx(1.0025)
+    assert due == pytest.approx(1.012)
     assert batcher.due(due - 1e-6) == []
     assert reasons(batcher.due(due)) == ["slot"]
 
@@ -300,7 +305,7 @@ def test_who_does_not_come_back_is_not_awaited_for_long() -> None:
 def test_when_nobody_comes_back_the_batcher_may_be_forgotten() -> None:
     batcher = awaiting()
     due = batcher.next_due()
-    assert due == pytest.approx(1.002)
+    assert due == pytest.approx(1.010)
     assert batcher.due(due) == []
     assert batcher.idle
     assert batcher.next_due() is None
@@ -373,7 +378,7 @@ def test_an_engine_that_does_one_call_at_a_time_gets_one_batch_at_a_time(callers
     """The bound is two under way; one is better here, and is found."""
     world = World(DEFAULT, SERIAL)
     world.closed(callers, 15)
-    assert (world.tuning.inflight, world.tuning.awaits) == (1, True)
+    assert (world.kind.tuning.inflight, world.kind.tuning.awaits) == (1, True)
 
 
 @pytest.mark.parametrize("callers", [8, 16, 32])
@@ -387,4 +392,4 @@ def test_callers_in_step_share_one_batch(callers: int) -> None:
 def test_an_engine_that_does_several_at_a_time_keeps_its_batches_under_way() -> None:
     world = World(DEFAULT, Engine(4, 0.020, 0.0))
     world.open(300.0, 20)
-    assert (world.tuning.inflight, world.tuning.awaits) == (2, False)
+    assert (world.kind.tuning.inflight, world.kind.tuning.awaits) == (2, False)

@@ -69,11 +69,10 @@ def test_an_overload_halves_and_success_gives_back() -> None:
     assert (tuning.size, tuning.inflight) == (4, 1)
     sizes = []
     for at in range(6):
-        tuning.arrived(11.0 + at)
-        tuning.gone(1, 11.0 + at)
+        tuning.together(False)
         tuning.ended(1, 10, 0.1, OK, 11.0 + at)
         sizes.append(tuning.size)
-    tuning.arrived(20.0)
+    tuning.together(False)
     assert sizes == [5, 6, 7, 8, 8, 8]
     assert tuning.inflight == 2
 

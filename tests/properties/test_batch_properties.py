@@ -25,13 +25,6 @@ BOUNDS = st.builds(
 OUTCOMES = st.sampled_from([OK, OK, OK, FAILED, OVERLOADED])
 
 
-class Awaiting(Tuning):
-    """Has found that it pays to wait for those who were answered together."""
-
-    def arrived(self, now: float) -> None:
-        self.awaits = True
-
-
 class Sent:
     """A call that went alone (`batch` is None), or a batch from its start to its end."""
 
@@ -42,10 +35,10 @@ class Sent:
 class Callers(RuleBasedStateMachine):
     """A batcher beside lists of who should be where."""
 
-    @initialize(bounds=BOUNDS, kind=st.sampled_from([Tuning, Awaiting]))
-    def open(self, bounds: Bounds, kind: type[Tuning]) -> None:
+    @initialize(bounds=BOUNDS)
+    def open(self, bounds: Bounds) -> None:
         self.now, self.bounds = 5000.0, bounds
-        self.tuning = kind(bounds.max_size, bounds.max_inflight)
+        self.tuning = Tuning(bounds.max_size, bounds.max_inflight)
         self.batcher = Batcher(bounds, self.tuning)
         self.waiting: list[Member] = []  # in order of arrival
         self.behind: set[str] = set()  # callers whom a choice has left behind
@@ -199,6 +192,11 @@ class Callers(RuleBasedStateMachine):
     def leave_too_late(self, pick: int) -> None:
         gone = sorted(self.seen, key=lambda one: (one.arrived, id(one)))[pick % len(self.seen)]
         assert self.batcher.leave(gone) == []
+
+    @rule(together=st.booleans())
+    def steer(self, together: bool) -> None:
+        """Another way is taken, while calls are under way."""
+        self.tuning.together(together)
 
     @rule(seconds=st.sampled_from([0.0, 0.0005, 0.01, 0.2, 40.0]))
     def time_passes(self, seconds: float) -> None:

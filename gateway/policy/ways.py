@@ -1,0 +1,161 @@
+"""Which of a few ways serves calls fastest, found out by using two of them in turn while there is load.
+
+Spells are compared by calls done per second and per call present. By Little's law (L = X * W) that is one
+over the mean time of a call: where callers come back as soon as they are served, it is what is done per
+second; where they come at their own pace, it still tells the better way, which the rate alone could not.
+
+The order of the spells is ABBA ABBA, which cancels a load that drifts. A verdict is given as soon as the mean
+of the pairs is clear of the threshold by its standard error.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal
+
+Way = Literal["single", "together", "at_once"]
+SINGLE: Final = "single"  # nothing is merged
+TOGETHER: Final = "together"  # fewer batches, that wait for those who were just answered together
+AT_ONCE: Final = "at_once"  # a free slot takes who is there
+
+LOAD: Final = 4
+"""Fewer calls present than this are not worth a trial."""
+REST_S: Final = 30.0
+"""Time under load from a verdict to the next trial, twice as long each time that one changes nothing ..."""
+LONGEST_REST_S: Final = 480.0
+"""... up to this; under half or twice the load it has to be found out anew."""
+SPELL_S: Final = 0.5
+LONGEST_S: Final = 10.0
+"""A spell that takes longer tells of a load that comes and goes, or of calls too slow to try things with."""
+_BREAK_S: Final = 1.0  # without a call is no time under load
+_CALLS: Final = 30
+_TURNS: Final = 6
+"""A spell has at least so many calls, and so many for each that was present when it began: answers of batches
+come in bursts."""
+_ENOUGH: Final = 0.03  # what is gained has to be so much (in logarithms) before another way is taken
+_KEEP: Final = 0.01  # and merging less than this before it is left again
+_PAIRS: Final = 8  # after so many the mean alone decides
+_DOUBT: Final = 0.1  # over the number of pairs it is the least error: a few may agree by chance
+
+
+class Ways:
+    """`chosen` is the best so far, `now` what to take at the moment. Begins with the first.
+
+    `gain` is what the last trial with SINGLE has found for merging: 0.2 is a fifth faster.
+    """
+
+    __slots__ = (
+        "_area", "_begun", "_calls", "_last", "_load", "_needed", "_rest", "_rested", "_rival", "_scores",
+        "_seen", "_skip", "_tried_at", "_trying", "_turns", "_ways", "chosen", "gain", "now",
+    )  # fmt: skip
+
+    def __init__(self, ways: Sequence[Way]) -> None:
+        self._ways = ways
+        self.chosen = self.now = self._rival = ways[0]
+        self.gain = 0.0
+        self._trying = False
+        self._turns = 0  # trials that have been begun: the rivals take turns
+        self._rest = 0.0
+        self._rested = 0.0  # time under load since the last trial
+        self._seen = -math.inf  # the last call that came
+        self._tried_at = 0  # calls that were present when the trial began
+        self._scores: list[float] = []
+        self._skip = 0  # calls still to end that belong to the spell before
+        self._begun = self._last = self._area = 0.0
+        self._load = self._calls = self._needed = 0
+
+    def arrived(self, load: int, now: float) -> Way:
+        """A call has come; `load` are present with it. The way to take."""
+        if self._trying:
+            self._area += (load - 1) * (now - self._last)
+            self._last, self._load = now, load
+        elif load >= LOAD:
+            if now - self._seen < _BREAK_S:
+                self._rested += now - self._seen
+            self._seen = now
+            if self._is_time(load):
+                self._trying, self._load, self._tried_at = True, load, load
+                rivals = [way for way in self._ways if way != self.chosen]
+                self._rival = rivals[self._turns % len(rivals)]
+                self._scores.clear()
+                self._turn(self.chosen, now)
+        return self.now
+
+    def done(self, calls: int, now: float) -> None:
+        """So many calls are over."""
+        if not self._trying:
+            return
+        self._area += self._load * (now - self._last)
+        self._last = now
+        self._load = max(0, self._load - calls)
+        if self._skip > 0:
+            self._skip -= calls
+            if self._skip <= 0:
+                self._begin(now)
+            return
+        self._calls += calls
+        spent = now - self._begun
+        if spent >= SPELL_S and self._calls >= self._needed:
+            self._over(spent, now)
+        elif spent > LONGEST_S:
+            self._end()
+
+    def view(self) -> dict[str, object]:
+        """For /admin/upstreams: `way`, and of those that may be single the `gain` of merging."""
+        return {"way": self.chosen} | ({"gain": round(self.gain, 3)} if SINGLE in self._ways else {})
+
+    def _turn(self, way: Way, now: float) -> None:
+        """Take this way from now on; what is under way still belongs to the one before."""
+        self._skip = self._load if way != self.now or not self._scores else 0
+        self.now = way
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        self._begun = self._last = now
+        self._area = 0.0
+        self._calls = 0
+        self._needed = max(_CALLS, _TURNS * self._load)
+
+    def _over(self, spent: float, now: float) -> None:
+        """A spell is over."""
+        if self._area < LOAD / 2 * spent:
+            self._end()
+            return
+        self._scores.append(math.log(self._calls / self._area))
+        better = self._verdict()
+        if better is None:
+            self._turn(self._rival if len(self._scores) % 4 in (1, 2) else self.chosen, now)
+            return
+        self._turns += 1
+        self._rest = REST_S if better else min(max(REST_S, 2 * self._rest), LONGEST_REST_S)
+        if better:
+            self.chosen = self._rival
+        self._end()
+
+    def _is_time(self, load: int) -> bool:
+        if self._rested < min(REST_S, self._rest):
+            return False
+        return self._rested >= self._rest or not self._tried_at / 2 < load < self._tried_at * 2
+
+    def _end(self) -> None:
+        """The trial is over, with a verdict or without."""
+        self._trying, self.now, self._rested = False, self.chosen, 0.0
+        self._rest = max(self._rest, REST_S)
+
+    def _verdict(self) -> bool | None:
+        """Whether the rival is better; None: not known yet."""
+        scores = self._scores
+        pairs = len(scores) // 2
+        if len(scores) % 2 or pairs < 2:
+            return None
+        gains = [
+            (scores[at + 1] - scores[at]) * (1.0 if at % 4 == 0 else -1.0) for at in range(0, len(scores), 2)
+        ]
+        mean = math.fsum(gains) / pairs
+        spread = math.sqrt(math.fsum((gain - mean) ** 2 for gain in gains) / (pairs - 1) / pairs)
+        doubt = max(spread, _DOUBT / pairs)
+        threshold = -_KEEP if self._rival == SINGLE else _ENOUGH
+        if abs(mean - threshold) < doubt and pairs < _PAIRS:
+            return None
+        if self._rival == SINGLE or self.chosen == SINGLE:
+            self.gain = math.exp(mean if self.chosen == SINGLE else -mean) - 1.0
+        return mean >= threshold
