@@ -16,6 +16,7 @@ import uvloop
 from gateway.app import Gateway
 from gateway.config.model import (
     Admin,
+    Batching,
     Candidate,
     Config,
     Key,
@@ -34,10 +35,16 @@ KEY = "sk-bench-0123456789abcdef"
 CHUNKS = 64
 
 _ASK = '{"model":"bench-model","messages":[{"role":"user","content":"' + "word " * 120 + '"}]'
+_EMBED = '{"model":"bench-model","input":"' + "word " * 120 + '"'
 _CHAT = (
     '{"id":"c","object":"chat.completion","created":1,"model":"fake-model","choices":[{"index":0,'
     '"message":{"role":"assistant","content":"' + "word " * 100 + '"},"finish_reason":"stop"}],'
     '"usage":{"prompt_tokens":120,"completion_tokens":100,"total_tokens":220}}'
+).encode()
+_VECTOR = (
+    '{"object":"list","data":[{"object":"embedding","index":0,"embedding":['
+    + ",".join(["0.0123456789"] * 64)
+    + ']}],"model":"fake-model","usage":{"prompt_tokens":120,"total_tokens":120}}'
 ).encode()
 _CHUNK = (
     'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"fake-model","choices":[{"index":0,'
@@ -45,21 +52,22 @@ _CHUNK = (
 )
 
 
-def request(*, stream: bool) -> bytes:
+def request(*, stream: bool, embeddings: bool = False) -> bytes:
     """A client's request of about 900 bytes."""
-    body = (_ASK + (',"stream":true}' if stream else "}")).encode()
+    path, asked = ("embeddings", _EMBED) if embeddings else ("chat/completions", _ASK)
+    body = (asked + (',"stream":true}' if stream else "}")).encode()
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {KEY}\r\n"
+        f"POST /v1/{path} HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {KEY}\r\n"
         "Content-Type: application/json\r\nAccept: application/json\r\nUser-Agent: OpenAI/Python 3.0.0\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
 
-def whole_answer() -> list[bytes]:
+def whole_answer(body: bytes) -> list[bytes]:
     """What the upstream writes for a call that is not streamed."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_CHAT)
-    return [head + _CHAT]
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return [head + body]
 
 
 def streamed_answer() -> list[bytes]:
@@ -96,6 +104,7 @@ class Path:
     """A gateway over fake sockets. `start` inside a running loop, then `once` as often as wanted.
 
     With `refused` the limits refuse every call but the first, and the end of a refusal is waited for.
+    `batching` makes it a call for embeddings, of a model with these rules.
     """
 
     def __init__(
@@ -106,13 +115,16 @@ class Path:
         price: Price | None = None,
         redis: Redis | None = None,
         refused: bool = False,
+        batching: Batching | None = None,
     ) -> None:
+        self._batching = batching or Batching()
         self._limits = limits or Limits()
         self._price = price
         self._redis = redis
-        self._request = request(stream=stream)
-        self._answer = streamed_answer() if stream else whole_answer()
-        self._last = b"0\r\n\r\n" if stream else _CHAT[-2:] if refused else _CHAT[-16:]
+        self._request = request(stream=stream, embeddings=batching is not None)
+        whole = _CHAT if batching is None else _VECTOR
+        self._answer = streamed_answer() if stream else whole_answer(whole)
+        self._last = b"0\r\n\r\n" if stream else whole[-2:] if refused else whole[-16:]
         self._stream = stream
         self._over: asyncio.Future[None] | None = None
 
@@ -126,7 +138,9 @@ class Path:
                 redis=self._redis,
                 keys=(Key(name="bench", key=Secret(KEY), limits=self._limits),),
                 upstreams={"fake": Upstream(name="fake", base_url="http://127.0.0.1:9/v1")},
-                models={"bench-model": Model(name="bench-model", candidates=(candidate,))},
+                models={
+                    "bench-model": Model(name="bench-model", candidates=(candidate,), batching=self._batching)
+                },
                 log=Log(level="warning"),
             )
         )

@@ -29,10 +29,12 @@ class Line(Protocol):
 
 
 class LeanExchange:
-    """An `Exchange`. `over` is set once nothing more will come; then the connection may be another call's."""
+    """An `Exchange`. `over` is set once nothing more will come; then the connection may be another call's.
+
+    `failure` is what the connection failed with.
+    """
 
     __slots__ = (
-        "_failure",
         "_limit",
         "_line",
         "_loop",
@@ -42,6 +44,7 @@ class LeanExchange:
         "_size",
         "_waiter",
         "begun",
+        "failure",
         "headers",
         "over",
         "sink",
@@ -61,18 +64,19 @@ class LeanExchange:
         self._limit = 0  # bytes that `read` allows; 0 while nobody reads
         self.sink: BodySink | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         self._paused = False
 
     # The call's side.
 
-    async def head(self) -> None:
-        """Wait until status and headers are there. Raises what the connection failed with."""
-        if not (self.begun or self.over):
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        if self._failure is not None:
-            raise self._failure
+    def head(self) -> "asyncio.Future[None]":
+        """Done when status and headers are there, or `failure` is. A future: a call needs no frame here."""
+        waiter = self._loop.create_future()
+        if self.begun or self.over:
+            waiter.set_result(None)
+        else:
+            self._waiter = waiter
+        return waiter
 
     async def read(self, limit: int, deadline: float) -> bytes:
         """The whole body, as `Exchange` says."""
@@ -83,8 +87,8 @@ class LeanExchange:
         if not self.over:
             self._waiter = self._loop.create_future()
             await self._waiter
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if self._size > limit:
             raise self._too_large()
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -140,14 +144,14 @@ class LeanExchange:
         if self.over:
             return
         self.over = True
-        self._failure = failure
+        self.failure = failure
         self._wake()
         if self.sink is not None:
             self._tell(self.sink)
 
     def _tell(self, sink: BodySink) -> None:
-        if isinstance(self._failure, Failure):
-            sink.failed(self._failure)
+        if isinstance(self.failure, Failure):
+            sink.failed(self.failure)
         else:
             sink.ended()
 

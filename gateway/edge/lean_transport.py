@@ -67,30 +67,27 @@ class LeanTransport:
                 "latin-1"
             )
         )
-        if self._idle:
+        connection = self._idle.pop() if self._idle else await self._connect(connect_s, deadline)
+        while True:
+            connection.deadline, connection.late = deadline, late
+            self._busy.add(connection)
+            self._sweep.add(self)
+            exchange = connection.ask(head, body, length)
             try:
-                return await self._exchange(self._idle.pop(), head, body, length, deadline, late)
-            except StaleConnection:
-                pass  # closed just as it was used again; nothing has been answered, so a new one may try
-        connection = await self._connect(min(connect_s, deadline - self._clock()))
-        return await self._exchange(connection, head, body, length, deadline, late)
+                await exchange.head()
+            except BaseException:
+                exchange.abort()
+                raise
+            if (failure := exchange.failure) is None:
+                return exchange
+            if not isinstance(failure, StaleConnection):
+                raise failure
+            # Closed just as it was used again; nothing has been answered, so a new one may try.
+            connection = await self._connect(connect_s, deadline)
 
-    async def _exchange(
-        self, connection: LeanConnection, head: bytes, body: Pieces, length: int, deadline: float, late: Cause
-    ) -> Exchange:
-        connection.deadline, connection.late = deadline, late
-        self._busy.add(connection)
-        self._sweep.add(self)
-        exchange = connection.ask(head, body, length)
-        try:
-            await exchange.head()
-        except BaseException:
-            exchange.abort()
-            raise
-        return exchange
-
-    async def _connect(self, timeout: float) -> LeanConnection:
+    async def _connect(self, connect_s: float, deadline: float) -> LeanConnection:
         loop = asyncio.get_running_loop()
+        timeout = min(connect_s, deadline - self._clock())
         try:
             async with asyncio.timeout(timeout):
                 found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
