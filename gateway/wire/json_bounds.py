@@ -24,12 +24,12 @@ _FEWEST_BYTES: Final = 4  # of a key: its quotes, its colon, a value
 
 def refuse(text: bytes) -> Refusal | None:
     """Why this text, which is valid JSON, is too much; None for nearly all, for what it costs to count."""
-    # To split is a search by memchr, and many times as fast as to count; of a large text it makes copies.
+    # To split is several times as fast as to count; of a large text it makes copies.
     if len(text) < _LARGE:
         few = len(text.split(b"{", _ONE_MORE)) + len(text.split(b"[", _ONE_MORE)) < MAX_DEPTH + 3
     else:
         few = _up_to(_ONE_MORE, b"{", text) + _up_to(_ONE_MORE, b"[", text) <= MAX_DEPTH
-    if few and (len(text) < _FEWEST_BYTES * MAX_KEYS or text.count(b":") <= MAX_KEYS):
+    if few and (len(text) < _FEWEST_BYTES * MAX_KEYS or _colons(text) <= MAX_KEYS):
         return None
     bare = _BESIDES.sub(b"", text)
     if bare.count(b":") > MAX_KEYS:
@@ -42,6 +42,16 @@ def refuse(text: bytes) -> Refusal | None:
         if not lists:
             return None
     return Refusal(INVALID_JSON, f"The body is nested too deeply, beyond {MAX_DEPTH} levels.")
+
+
+def _colons(text: bytes) -> int:
+    """By slices: where there are few, as in images, they are found ten times as fast as they are counted."""
+    colons = 0
+    for at in range(0, len(text), _LARGE):
+        piece = text[at : at + _LARGE]
+        found = _up_to(_ONE_MORE, b":", piece)
+        colons += found if found < _ONE_MORE else piece.count(b":")
+    return colons
 
 
 def _up_to(most: int, mark: bytes, text: bytes) -> int:

@@ -41,14 +41,13 @@ _PART_MARKS: Final = (b'_url"', b'"input_')
 """One of these is in the name of every part."""
 _MARKS: Final = (*_PART_MARKS, b'"tools"', b'"functions"', b'"json_schema"', b'"audio"')
 """One of these is in every body that needs something."""
+_LARGE: Final = 64 * 1024
+"""Bytes; what is larger is decoded sooner than searched for the marks."""
 
 
 def needs(body: bytes) -> frozenset[str]:
     """What this body uses of `tools`, `vision`, `json_schema`, `audio`; nothing, if it cannot be read."""
-    for mark in _MARKS:
-        if mark in body:
-            break
-    else:
+    if len(body) <= _LARGE and not _marked(body, _MARKS):
         return NOTHING
     try:
         seen = _decode(body)
@@ -66,7 +65,7 @@ def needs(body: bytes) -> frozenset[str]:
 
 def _in_messages(messages: bytes) -> set[str]:
     # In a text of the client's the quotes would be escaped: the marks stand where parts do, and seldom else.
-    if _PART_MARKS[0] not in messages and _PART_MARKS[1] not in messages:
+    if len(messages) <= _LARGE and not _marked(messages, _PART_MARKS):
         return set()
     try:
         contents = [one.content for one in _decode_messages(messages)]
@@ -74,6 +73,13 @@ def _in_messages(messages: bytes) -> set[str]:
         return set()
     kinds = [part.type for content in contents if isinstance(content, list) for part in content]
     return {_PARTS[kind] for kind in kinds if isinstance(kind, str) and kind in _PARTS}
+
+
+def _marked(text: bytes, marks: tuple[bytes, ...]) -> bool:
+    for mark in marks:  # noqa: SIM110 - `any` costs more than all of it
+        if mark in text:
+            return True
+    return False
 
 
 def _type(value: Raw) -> object:

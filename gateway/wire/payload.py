@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.call import COMPLETIONS, EMBEDDINGS
+from gateway.wire import names
 
 MOST: Final = 10**9
 """Whatever a client claims is clamped to this."""
@@ -201,7 +202,7 @@ def _weigh_text(text: bytes, ids: int) -> Weight:
     if b"\\" in marks and b"\\u" in text:
         text = _unescaped(text)
         marks = text.translate(_KINDS, _DROPPED)
-    roles = text.count(b'"role"')  # in a text of the client's the quotes would be escaped
+    roles = names.count(text, b'"role"')  # in a text of the client's the quotes would be escaped
     turns = roles + 1 if roles else 0
     kept, digits = len(marks), marks.count(_DIGIT)
     plain = len(text) - kept - _TURN_PLAIN * roles

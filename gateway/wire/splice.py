@@ -10,10 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.wire import names
+
 _MEMBER = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")?', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_NAME = b'"model"'
 _LONGEST_SPELLING = len(rb'"\u006d\u006f\u0064\u0065\u006c"')
 
 Span = tuple[int, int]
@@ -27,11 +30,11 @@ def model_spans(text: bytes) -> list[Span]:
     spelled in one way only, and that spelling followed by a colon cannot occur inside a string. So a single
     hit in a text without `\\u006` escapes (of d, e, l, m, o) is the key. Anything else is scanned by token.
     """
-    at = text.find(b'"model"')
+    at = names.find(text, _NAME)
     hit = _MEMBER.match(text, at) if at >= 0 else None
     # The look for any backslash first costs nothing, and images in base64 have none.
     plain = b"\\" not in text or b"\\u006" not in text
-    if hit is not None and plain and text.find(b'"model"', hit.end()) < 0:
+    if hit is not None and plain and names.find(text, _NAME, hit.end()) < 0:
         return [hit.span(1) if hit.start(1) >= 0 else (hit.end(), hit.end())]
     return _scan(text)
 

@@ -182,6 +182,10 @@ def test_keys_lists_and_objects_are_counted() -> None:
     keys = b'{"model":"m",' + b",".join([b'"":0'] * (most - 1)) + b"}"
     assert openai.peek_request(keys) == openai.Peek("m", False)
     assert f"{most} keys" in refused(keys[:-1] + b',"":0}', INVALID_JSON).message
+    far = b",".join([b'"":"' + b"y" * 1000 + b'"'] * 200)  # few in each part of the text
+    apart = keys.replace(b'"":0,' * 200, far + b",", 1)
+    assert openai.peek_request(apart) == openai.Peek("m", False)
+    assert f"{most} keys" in refused(apart[:-1] + b',"":0}', INVALID_JSON).message
     lists = b'{"model":"m","x":[' + b",".join([b"[]"] * (most - 2)) + b"]}"
     assert openai.peek_request(lists) == openai.Peek("m", False)
     assert f"{most} lists" in refused(lists[:-2] + b",[]]}", INVALID_JSON).message

@@ -39,6 +39,19 @@ def test_a_value_that_is_no_string_is_left_alone(value: bytes):
     assert replace(text, model_spans(text), NAME) == text
 
 
+LONG = b"y" * 70_000
+QUOTES = b'"q",' * 300
+
+
+@pytest.mark.parametrize("between", [LONG, LONG + b'","z":[' + QUOTES + b'"q"],"w":"'])
+@pytest.mark.parametrize("names", [1, 2])
+def test_the_name_is_found_at_the_end_of_a_long_body_and_twice_in_it(between: bytes, names: int):
+    before = b'{"model":"m",' if names == 2 else b"{"
+    text = before + b'"x":"' + between + b'","model":"m"}'
+    assert len(model_spans(text)) == names
+    assert replace(text, model_spans(text), NAME) == text.replace(b'"model":"m"', b'"model":"new"')
+
+
 def test_a_long_body_is_not_copied():
     text = b'{"model":"m","x":"' + b"y" * 1000 + b'"}'
     pieces = parts(text, model_spans(text), NAME)
