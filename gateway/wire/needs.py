@@ -41,7 +41,7 @@ _PART_MARKS: Final = (b'_url"', b'"input_')
 """One of these is in the name of every part."""
 _MARKS: Final = (*_PART_MARKS, b'"tools"', b'"functions"', b'"json_schema"', b'"audio"')
 """One of these is in every body that needs something."""
-_LARGE: Final = 64 * 1024
+_LARGE: Final = 4 * 1024
 """Bytes; what is larger is decoded sooner than searched for the marks."""
 
 
