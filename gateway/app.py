@@ -19,7 +19,7 @@ from gateway.config.show import effective
 from gateway.edge.admin import View, application
 from gateway.edge.connection import Connection
 from gateway.edge.serve import Serve
-from gateway.edge.server import Listener, assert_c_parser
+from gateway.edge.server import Listener
 from gateway.edge.streaming import DRAIN_NOTE
 from gateway.edge.transport import Transport
 from gateway.gauges import Budgets, Reloads, Seen, Upstreams
@@ -47,7 +47,6 @@ class Gateway:
 
         `share` is this process's part of what several workers hold together.
         """
-        assert_c_parser()
         self._config = config
         self._admin_socket = admin_socket
         self._reuse_port = reuse_port
@@ -110,7 +109,7 @@ class Gateway:
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
-        self._listener = Listener(self._serve, server.keepalive_timeout, self._new_request_id)
+        self._listener = Listener(self._serve, self._serve.complain, server.keepalive_timeout)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._listener, server.host, server.port, backlog=BACKLOG, reuse_port=self._reuse_port or None
@@ -193,6 +192,7 @@ class Gateway:
         self._server.close()
         self._serve.closed = True
         self._listener.drain()
+        self._pipeline.batching.hurry()
         if self._serve.open_calls:
             await asyncio.wait(set(self._serve.open_calls), timeout=drain.timeout)
         for task in tuple(self._serve.open_calls):

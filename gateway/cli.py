@@ -11,6 +11,8 @@ from typing import Any
 from gateway import __version__
 
 _INTERRUPTED = 130
+_OTHERS_COUNTERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
+"""Where others keep their counters, and prometheus-client would keep ours; workers get a folder of ours."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,6 +45,8 @@ def _forget_output() -> None:
 
 
 def _run(given: list[str]) -> int:
+    for name in _OTHERS_COUNTERS:
+        os.environ.pop(name, None)
     if given[:1] == ["up"]:  # its options are the engine's business
         from backend.up import main as up
 

@@ -3,19 +3,25 @@ leaves no more of them behind, and `/metrics` has no more to read.
 """
 
 import os
+import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from prometheus_client import Metric
 from prometheus_client.mmap_dict import MmapedDict
-from prometheus_client.multiprocess import mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from gateway.log import logger
 
-# prometheus-client leaves these three untyped.
+# prometheus-client leaves these untyped.
 _Values: Callable[[str], Any] = MmapedDict
 _read: Callable[[str], Iterable[tuple[str, float, float, int]]] = MmapedDict.read_all_values_from_file
 _forget_gauges: Callable[[int, str], None] = mark_process_dead
+_collector: Any = MultiProcessCollector
+
+_BROKEN: Final = (RuntimeError, ValueError, struct.error)
+"""What a file that was cut short or overwritten makes of reading it."""
 
 _FOLDED: Final[dict[str, Callable[[float, float], float]]] = {
     "counter": float.__add__,
@@ -24,9 +30,32 @@ _FOLDED: Final[dict[str, Callable[[float, float], float]]] = {
 }
 
 
+def collect(folder: Path) -> Iterable[Metric]:
+    """The counters of all workers; those in files that cannot be read are left out, and told of once."""
+    collector = _collector(None, path=str(folder))
+    try:
+        return list(collector.collect())
+    except _BROKEN:
+        _set_aside(folder)
+        return list(collector.collect())
+
+
+def _set_aside(folder: Path) -> None:
+    """The files that cannot be read: each would fail every scrape."""
+    for file in folder.glob("*.db"):
+        try:
+            _collector.merge([str(file)])
+        except FileNotFoundError:
+            pass  # its worker has just died
+        except _BROKEN as error:
+            file.rename(file.with_suffix(".broken"))
+            logger.error("counters cannot be read", extra={"file": file.name, "reason": repr(error)})
+
+
 def fold(pid: int, folder: Path) -> None:
     """Add what the dead worker `pid` has counted to what others had before it; forget what was under way."""
     _forget_gauges(pid, str(folder))
+    _set_aside(folder)  # else what cannot be read would get into the file of them all
     for kind, together in _FOLDED.items():
         try:
             _fold(folder / f"{kind}_{pid}.db", folder / f"{kind}_dead.db", together)

@@ -58,7 +58,7 @@ MEASURED: Final = (
         "gen_ai_client_operation_duration_seconds",
         "The same as sluice_request_duration_seconds, of calls that an upstream was asked for.",
         tuple(round(0.01 * 2**power, 2) for power in range(14)),
-        (0.005, 1, 30, 60, 163.84, 300, 600),
+        (0.005, 1, 30, 60, 163.84, 300, 600, 1200),
         (*_WHOM, "outcome"),
         (
             Own(

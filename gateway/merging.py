@@ -1,8 +1,7 @@
 """From the config to the layer that merges calls: which calls of which model may share an upstream call."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.call import CHAT, COMPLETIONS, EMBEDDINGS, Call
 from gateway.clock import Clock
@@ -10,13 +9,18 @@ from gateway.config import model as cfg
 from gateway.edge.offers import Offers
 from gateway.edge.upstream import Upstream
 from gateway.layers.batch import Batching, Counts, Terms
-from gateway.metrics import Metrics, observer
+from gateway.metrics import Metrics, observers
 from gateway.policy.batch import Bounds
 from gateway.policy.batch_kind import Kinds
 from gateway.policy.poison import Poison
+from gateway.policy.ways import AT_ONCE, SINGLE, TOGETHER, Way
 
 _LISTS_OF_PROMPTS = ("vllm", "sglang")
 _UNBOUNDED = 10**12
+_MERGED: Final[tuple[Way, ...]] = (AT_ONCE,)
+_FEW_CALLS: Final[tuple[Way, ...]] = (TOGETHER, AT_ONCE)
+_OF_LISTS: Final[tuple[Way, ...]] = (TOGETHER, AT_ONCE, SINGLE)
+_OF_GENERATION: Final[tuple[Way, ...]] = (SINGLE, TOGETHER, AT_ONCE)
 
 
 class Last(NamedTuple):
@@ -62,7 +66,7 @@ def _still_true(config: cfg.Config, terms: Mapping[tuple[str, str], Terms], last
         for place, kind in last.batching.kinds.items()
         if place[0] in same
         and (one := terms.get(place[:2])) is not None
-        and one.bounds == kind.bounds
+        and (one.bounds, one.ways) == (kind.bounds, kind.ways)
         and kind.upstream in servers
         and servers[kind.upstream].base_url == before[kind.upstream].base_url
     }
@@ -75,21 +79,26 @@ def _terms(config: cfg.Config, model: cfg.Model, offers: Offers) -> Iterable[tup
     max_items = min(one.max_inputs for one in upstreams.values())
     if rules.policy == "off":  # what is longer than the upstream takes is sent in parts all the same
         bounds = Bounds("eager", 1, _UNBOUNDED, 0.0, 1, max_items)
-        yield EMBEDDINGS, Terms(bounds, 0, 0, lambda: False, headers)
-        yield COMPLETIONS, Terms(bounds, 0, _UNBOUNDED, lambda: False, headers)
+        yield EMBEDDINGS, Terms(bounds, _MERGED, 0, 0, lambda: False, headers)
+        yield COMPLETIONS, Terms(bounds, _MERGED, 0, _UNBOUNDED, lambda: False, headers)
         return
     # No batch that would be more than an upstream allows in a minute.
     max_tokens = min([rules.max_tokens, *(one.rate.tpm for one in upstreams.values() if one.rate.tpm)])
     bounds = Bounds(rules.policy, rules.max_size, max_tokens, rules.max_wait, rules.max_inflight, max_items)
-    yield EMBEDDINGS, Terms(bounds, 0, 0, lambda: True, headers)
+    of_lists = of_generation = _MERGED
+    if rules.policy == "eager":  # who asks for a window has fewer calls in mind, not faster ones
+        counted = any(one.rate.rpm for one in upstreams.values())
+        of_lists, of_generation = _FEW_CALLS if counted else _OF_LISTS, _OF_GENERATION
+    yield EMBEDDINGS, Terms(bounds, of_lists, 0, 0, lambda: True, headers)
     kinds = {one.kind for one in upstreams.values()}
     merges, longest = rules.merge_chat != "off", rules.merge_max_output
     listed = merges and kinds <= set(_LISTS_OF_PROMPTS)
     apart = any(one.cache_salt is not None for one in upstreams.values())
-    yield COMPLETIONS, Terms(bounds, longest, _UNBOUNDED, lambda: listed, headers, apart)
+    yield COMPLETIONS, Terms(bounds, of_generation, longest, _UNBOUNDED, lambda: listed, headers, apart)
     if merges and kinds == {"vllm"}:
         # Every upstream that a retry may reach must take it.
-        yield CHAT, Terms(bounds, longest, longest, _all_offer(offers, upstreams), headers, apart)
+        offered = _all_offer(offers, upstreams)
+        yield CHAT, Terms(bounds, of_generation, longest, longest, offered, headers, apart)
 
 
 def _all_offer(offers: Offers, upstreams: Iterable[str]) -> Callable[[], bool]:
@@ -105,10 +114,8 @@ def _upstreams(config: cfg.Config, model: cfg.Model) -> Mapping[str, cfg.Upstrea
 
 
 def _counts(metrics: Metrics) -> Counts:
-    size = lru_cache(maxsize=None)(lambda *labels: observer(metrics.batch_size.labels(*labels)))
-    wait = lru_cache(maxsize=None)(lambda *labels: observer(metrics.batch_wait.labels(*labels)))
     return Counts(
-        lambda model, endpoint, callers: size(model, endpoint)(callers),
-        lambda model, release, seconds: wait(model, release)(seconds),
+        observers(metrics.batch_size),
+        observers(metrics.batch_wait),
         lambda model, tokens: metrics.batch_wasted.labels(model).inc(tokens),
     )

@@ -13,6 +13,7 @@ import uvloop
 from gateway import log
 from gateway.app import Gateway
 from gateway.config.model import Config
+from gateway.edge.server import assert_c_parser
 from gateway.process import Signals, cannot_count, cannot_listen, listening, settle_memory
 from gateway.reload import Reloader, Source, take, tell
 from gateway.store.usage import UsageTrouble
@@ -39,6 +40,11 @@ def serve(path: Path, host: str | None, port: int | None, workers: int | None) -
     descriptors = raise_descriptor_limit()
     streams = max(0, descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_STREAM
     log.logger.info("descriptor limit", extra={"descriptors": descriptors, "streams_per_worker": streams})
+    try:
+        assert_c_parser()
+    except RuntimeError as error:
+        log.logger.error("cannot serve: %s", error)
+        return 1
     if config.server.workers > 1:
         return supervise(config, source)
     return uvloop.run(_serve_alone(config, source))

@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ import msgspec
 import uvloop
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
 
 from gateway import log
 from gateway.accounts import usage_store, usage_views
@@ -29,7 +27,7 @@ from gateway.assembly import provider_of
 from gateway.clock import monotonic, unix
 from gateway.config.model import Config
 from gateway.config.show import effective
-from gateway.dead_counters import fold
+from gateway.dead_counters import collect, fold
 from gateway.edge.admin import View, application
 from gateway.gauges import Budgets, Reloads, Seen, Upstreams
 from gateway.gen_ai import Told
@@ -41,9 +39,6 @@ from gateway.process import Signals, cannot_listen, end_at_once, listening
 from gateway.reload import Reloader, Source
 from gateway.units import parse_usd, usd
 from gateway.worker_process import WorkerProcess
-
-# prometheus-client leaves it untyped.
-_Collector: Callable[..., Collector] = MultiProcessCollector
 
 _RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
 # A Unix socket's path has at most 107 bytes on Linux; what is left is for the folder that holds ours.
@@ -192,8 +187,9 @@ class _Parent:
         )
         registry.register(Budgets(lambda: budgets))
         registry.register(self._reloads)
-        counted = _Collector(None, path=str(self._folder))
-        registry.register(Told(counted.collect, lambda upstream: provider_of(self._config, upstream)))
+        registry.register(
+            Told(lambda: collect(self._folder), lambda upstream: provider_of(self._config, upstream))
+        )
         return registry
 
     async def not_ready(self) -> str | None:

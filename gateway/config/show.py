@@ -10,7 +10,11 @@ from gateway.config.model import Config, Model, Section, Upstream
 from gateway.config.read import schema
 from gateway.units import MASK, Secret
 
-_TELLING: Final = ("auth", "cookie", "credential", "key", "pass", "secret", "session", "signature", "token")
+_HARMLESS: Final = frozenset(
+    {"anthropic-beta", "anthropic-version", "http-referer", "openai-beta", "openai-organization"}
+    | {"openai-project", "user-agent", "x-title"}
+)
+"""Headers that are shown with their values. Any other may hold a credential, whatever it is called."""
 
 
 def effective(config: Config) -> dict[str, Any]:
@@ -51,5 +55,5 @@ def _value(wanted: Any, value: Any) -> Any:
 
 def _entry(wanted: Any, name: str, value: Any) -> Any:
     if isinstance(value, Secret):  # a header's value
-        return MASK if any(part in name.lower() for part in _TELLING) else value.reveal()
+        return value.reveal() if name.lower() in _HARMLESS else MASK
     return _value(wanted, value)

@@ -7,8 +7,11 @@ from gateway.wire import headers as wire_headers
 
 _EXPOSED = (
     "x-request-id, x-upstream-request-id, x-sluice-upstream, x-sluice-model, x-sluice-attempts, "
-    "x-sluice-queue-ms, x-sluice-overhead-ms, "
-    "retry-after, retry-after-ms, x-should-retry"
+    "x-sluice-queue-ms, x-sluice-overhead-ms, x-sluice-batch-size, x-sluice-cost-usd, x-sluice-usage, "
+    "x-sluice-route, x-sluice-context, x-sluice-finish, x-cache-hit, cache-status, age, "
+    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, "
+    "openai-processing-ms, openai-version, retry-after, retry-after-ms, x-should-retry"
 )
 
 
@@ -32,7 +35,7 @@ class Cors:
             ]
         )
 
-    def preflight(self, request: Mapping[str, str]) -> Answer | None:
+    def preflight(self, request: Mapping[str, str], request_id: str) -> Answer | None:
         """The answer to an OPTIONS request, or None when it is not an allowed preflight."""
         headers = self.headers(request)
         if not headers or "access-control-request-method" not in request:
@@ -46,6 +49,7 @@ class Cors:
                 ("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"),
                 ("Access-Control-Allow-Headers", asked),
                 ("Access-Control-Max-Age", "600"),
+                ("x-request-id", request_id),
             ]
         )
         return Answer(204, headers, b"")

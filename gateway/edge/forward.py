@@ -54,7 +54,7 @@ class Forward:
         if call.batch is not None:
             call.batch.seal(call)
         call.attempts += 1
-        call.sent_at = self._clock()
+        call.sent_at, call.answered_at = self._clock(), 0.0
         asks = upstream.asks_usage(call)
         try:
             exchange = await upstream.send(call, candidate, asks)
@@ -95,12 +95,13 @@ class Forward:
     def _refused(self, exchange: Exchange, upstream: Upstream, call: Call, error: bytes) -> Failure:
         self._heard(exchange, upstream, call)
         _wasted(call, openai.peek_answer(error))
+        call.answered_at = self._clock()
         # A redirect is not followed: the key would travel along.
-        status = exchange.status if exchange.status >= 400 else 502
-        return upstream.failure(status, error, exchange.headers)
+        return upstream.failure(exchange.status, error, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
         raw = await exchange.read(self._max_body, upstream.deadline(call))
+        call.answered_at = self._clock()
         encoded = "content-encoding" in exchange.headers
         body = upstream.plain(exchange, raw, self._max_body) if encoded else raw
         answer = openai.peek_whole(body) if body is not None else None
@@ -110,7 +111,6 @@ class Forward:
         if openai.is_error(answer):
             _wasted(call, answer)
             raise upstream.failure(200, body, exchange.headers)
-        call.answered_at = self._clock()
         call.finish = openai.finish_of(answer)
         told = answer.usage
         charge(call, None if told is openai.NULL else usage.tokens(told), body, self._estimate)

@@ -8,7 +8,9 @@ RFC 8305 says (happy eyeballs, by aiohappyeyeballs).
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohappyeyeballs import start_connection
@@ -28,6 +30,8 @@ from gateway.errors import (
 )
 
 _NEXT_ADDRESS_S = 0.25  # RFC 8305: how long one address is tried alone
+_UNTAKEN_MS = 30_000  # what is not acknowledged for so long went to nobody; Linux would wait for 15 minutes
+_Address = tuple[Any, Any, int, str, Any]  # as `getaddrinfo` gives them
 
 
 class LeanTransport:
@@ -47,6 +51,7 @@ class LeanTransport:
         self._fixed = "".join(f"{key}: {value}\r\n" for key, value in fixed)
         self._sweep = sweep
         self._clock = clock
+        self._connects = 0
         self._idle: list[LeanConnection] = []
         self._busy: set[LeanConnection] = set()
 
@@ -91,8 +96,12 @@ class LeanTransport:
         try:
             async with asyncio.timeout(timeout):
                 found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-                sock = await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)
+                sock = await start_connection(
+                    self._in_turn(found), happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1
+                )
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if sys.platform == "linux":
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNTAKEN_MS)
                 _, connection = await loop.create_connection(
                     lambda: LeanConnection(self, self._name),
                     sock=sock,
@@ -109,6 +118,13 @@ class LeanTransport:
             message = f"Upstream `{self._name}` cannot be reached."
             raise Failure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT) from error
         return connection
+
+    def _in_turn(self, found: list[_Address]) -> list[_Address]:
+        """Each address of the preferred family is the first in its turn: a name may be many servers."""
+        alike = [one for one in found if one[0] == found[0][0]]
+        at = self._connects % (len(alike) or 1)
+        self._connects += 1
+        return [*alike[at:], *alike[:at], *(one for one in found if one[0] != found[0][0])]
 
     def free(self, connection: LeanConnection) -> None:
         """Pool: an answer is complete and its connection stays open."""

@@ -18,17 +18,16 @@ _METHODS: Final = {
     MODELS: ("GET", "HEAD"),
     HEALTH: ("GET", "HEAD"),
 }
-_NOT_SERVED: Final = (
-    "responses",
-    "audio",
-    "images",
-    "files",
-    "batches",
-    "uploads",
-    "fine_tuning",
-    "moderations",
+_OF_OPENAI: Final = (
+    *("responses", "files", "batches", "uploads", "fine_tuning", "moderations"),
+    *("assistants", "threads", "vector_stores", "realtime", "videos"),
 )
-_NOT_SERVED_YET: Final = ("assistants", "threads", "vector_stores", "realtime", "videos")
+_NOT_SERVED: Final = dict.fromkeys(_OF_OPENAI, f"use {CHAT} instead") | {
+    "messages": f"use {CHAT} instead, with a client that speaks OpenAI's API",
+    "rerank": f"ask the engine that ranks directly, or compare the vectors of {EMBEDDINGS}",
+    "audio": f"ask the provider directly, or send audio to {CHAT} as part of a message, if the model hears",
+    "images": f"ask the provider directly; a model that sees takes images in the messages of {CHAT}",
+}
 _SLASHES: Final = re.compile(r"/{2,}")
 
 
@@ -76,11 +75,12 @@ def _find(path: str) -> Match | Refusal:
         return Match(MODELS, unquote(full.removeprefix(MODELS + "/")))
     if path.startswith("/v1/v1/"):
         right = "/v1/" + path.removeprefix("/v1/v1/")
-        hint = f"Did you mean {right}?" if right in _METHODS else "The base URL ends in /v1 already."
+        known = right in _METHODS or right.startswith(MODELS + "/")
+        hint = f"Did you mean {_shown(right)}?" if known else "The base URL ends in /v1 already."
         return Refusal(UNKNOWN_URL, f"Unknown URL {_shown(path)}: /v1 stands twice in it. {hint}")
     area = full.removeprefix("/v1/").split("/")[0]
-    if area in _NOT_SERVED or area in _NOT_SERVED_YET:
-        return Refusal(UNKNOWN_URL, f"/v1/{area} is not served by this gateway; use {CHAT} instead.")
+    if area in _NOT_SERVED:
+        return Refusal(UNKNOWN_URL, f"/v1/{area} is not served by this gateway; {_NOT_SERVED[area]}.")
     served = ", ".join(_METHODS)
     return Refusal(UNKNOWN_URL, f"Unknown URL {_shown(path)}. Served are: {served}.")
 

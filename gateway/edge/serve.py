@@ -14,6 +14,7 @@ from gateway.edge.answer import JSON, Answer, lines
 from gateway.edge.client_stream import ClientStream
 from gateway.edge.connection import STUCK_READER_S, Connection, Request, Written
 from gateway.edge.generation import Generation
+from gateway.edge.malformed import what_is_wrong
 from gateway.edge.streaming import BUG, DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.errors import (
     BODY_TIMEOUT,
@@ -84,12 +85,27 @@ class Serve:
             connection.serving = False
             self._settle(call)
 
+    def complain(self, request: Request, status: int, error: BaseException | None) -> Answer:
+        """Answer what is no request, or for a bug outside of `_served`, and close."""
+        call = Call(OTHER, self._new_request_id(), Credentials(None, None, None), self._clock())
+        if status == 400:
+            refusal = Refusal(request_head.MALFORMED, what_is_wrong(error))
+            self.generation.stack.door[0].admit(call, call.accepted_at)  # so that it is recorded
+        else:  # its own call has been recorded
+            refusal = BUG
+            logger.error("unhandled error in a request handler", exc_info=error)
+        answer = self._refuse(self.generation, request, call, refusal)
+        answer.keep_alive = False
+        answer.write(request)
+        self._settle(call)
+        return answer
+
     def _uncounted(
         self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
     ) -> Answer | None:
         """The answer to what is no call of anybody: a browser's preflight, a look whether we are there."""
         if request.method == "OPTIONS":
-            preflight = generation.cors.preflight(request.headers)
+            preflight = generation.cors.preflight(request.headers, call.request_id)
             if preflight is not None:
                 return preflight
         if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:

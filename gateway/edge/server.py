@@ -1,30 +1,24 @@
 """The listener: aiohttp's HTTP/1.1 server without its router, its error pages and its access log."""
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import aiohttp.http_parser
 from aiohttp import web
 
-from gateway.edge.answer import Answer
-from gateway.edge.connection import Connection, Handler, Request
-from gateway.errors import INTERNAL_ERROR, Refusal
-from gateway.log import logger
-from gateway.wire.request_head import MALFORMED
-
-MAX_HEADER_BYTES = 32 * 1024
+from gateway.edge.connection import Complaint, Connection, Handler
+from gateway.edge.malformed import MAX_HEADER_BYTES
 
 
 class Listener(web.Server):
     """Makes a `Connection` for every client that connects."""
 
-    def __init__(self, handler: Handler, keepalive_timeout: float, new_request_id: Callable[[], str]) -> None:
+    def __init__(self, handler: Handler, complain: Complaint, keepalive_timeout: float) -> None:
         """`keepalive_timeout` (seconds) also bounds how long a request's head may take."""
         # A client that leaves must cancel its handler: off by default, and nothing else would tell us.
         super().__init__(cast(Any, handler), handler_cancellation=True)
         self._handler = handler
+        self._complain = complain
         self._keepalive_timeout = keepalive_timeout
-        self._new_request_id = new_request_id
 
     def __call__(self) -> Connection:
         """asyncio's protocol factory."""
@@ -46,17 +40,6 @@ class Listener(web.Server):
                 connection.last = True  # `close` would throw away what is still to come of its body
             else:
                 connection.force_close()
-
-    def _complain(self, request: Request, status: int, bug: BaseException | None) -> Answer:
-        """Answer what aiohttp itself complains about in OpenAI's shape, and close."""
-        if status == 400:
-            refusal = Refusal(MALFORMED, "The HTTP request is malformed.")
-        else:
-            refusal = Refusal(INTERNAL_ERROR, "Internal error of the gateway.")
-            logger.error("unhandled error in a request handler", exc_info=bug)
-        answer = Answer.refusal(refusal, f"x-request-id: {self._new_request_id()}\r\n", close=True)
-        answer.write(request)
-        return answer
 
 
 def assert_c_parser() -> None:

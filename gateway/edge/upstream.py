@@ -28,12 +28,13 @@ from gateway.wire import headers as wire_headers
 from gateway.wire.encoding import decoded
 from gateway.wire.mask import Masker
 from gateway.wire.members import Edit, edited
-from gateway.wire.openai import UpstreamError, read_error
+from gateway.wire.openai import UpstreamError, read_error, read_text
 from gateway.wire.retry_after import retry_after
 
 LONGEST_ERROR = 64 * 1024
 """Bytes of an error body that are read; the rest of it is not wanted."""
 
+_MAY_BE_TEXT = frozenset({400, 413, 422})  # not 404: such a text is about the path
 _MAY_OVERFLOW = frozenset({400, 413, 422, 500, 502})  # 502: in a 200 without a numeric code, too
 _FIRST_BYTE_S = 120.0  # a stream's default
 
@@ -128,10 +129,14 @@ class Upstream:
 
     def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Failure:
         """What an error answer means (`errors.upstream_status`); in a 200 the error's own `code` counts."""
-        told = read_error(body)
+        told = read_error(body) or (read_text(body) if status in _MAY_BE_TEXT else None)
+        answered = f"answered with status {status}"
         wrong_path = is_wrong_path(status, None if told is None else told.message)
         if status < 400:
-            status = told.status if told is not None and told.status is not None else 502
+            inner = told.status if told is not None and status < 300 else None
+            if status < 300:
+                answered = "answered with an error" if inner is None else f"answered with status {inner}"
+            status = inner or 502
         wait = retry_after(headers, unix_now()) if headers is not None else None
         spent = told is not None and is_spent(status, told.message, wait, told.code, told.type)
         if told is not None and status in _MAY_OVERFLOW and overflow(told.message, told.code, told.type):
@@ -140,13 +145,12 @@ class Upstream:
         elif wrong_path:
             kind = UPSTREAM_PATH_UNKNOWN
         elif status in PASSED_THROUGH:
-            told = told or UpstreamError(f"Upstream `{self.name}` refused the request.")
             kind = self._as_told(status, told)
         else:
             kind = UPSTREAM_QUOTA_SPENT if spent and status == 429 else upstream_status(status)
         return Failure(
             kind,
-            self._message(status, kind, told),
+            self._message(status, kind, told, answered),
             cause=STATUS,
             status=status,
             param=self._mask(told.param) if told and told.param and status in PASSED_THROUGH else None,
@@ -155,20 +159,18 @@ class Upstream:
             spent=spent,
         )
 
-    def _as_told(self, status: int, told: UpstreamError) -> Kind:
+    def _as_told(self, status: int, told: UpstreamError | None) -> Kind:
         seen, mask = upstream_status(status), self._mask
-        given_type = mask(told.type) if told.type else seen.type
-        return replace(seen, type=given_type, code=mask(told.code) if told.code else "")
+        given_type = mask(told.type) if told is not None and told.type else seen.type
+        return replace(seen, type=given_type, code=mask(told.code) if told is not None and told.code else "")
 
-    def _message(self, status: int, kind: Kind, told: UpstreamError | None) -> str:
+    def _message(self, status: int, kind: Kind, told: UpstreamError | None, answered: str) -> str:
         if kind is UPSTREAM_AUTH_FAILED:
             return f"Upstream `{self.name}` refused the gateway's own credentials."
-        if told is None:
-            return f"Upstream `{self.name}` answered with status {status}."
-        message = self._mask(told.message)
+        message = self._mask(told.message) if told is not None else ""
         if status in PASSED_THROUGH and kind is not UPSTREAM_PATH_UNKNOWN:
-            return message
-        return f"Upstream `{self.name}` answered with status {status}: {message}"
+            return message or f"Upstream `{self.name}` refused the request."
+        return f"Upstream `{self.name}` {answered}{f': {message}' if message else '.'}"
 
     def plain(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
         """The body without a compression that nobody asked for; None when it cannot be undone."""

@@ -18,20 +18,22 @@ from gateway.errors import Failure, Refusal
 from gateway.layers.long_lists import in_parts
 from gateway.layers.merged import ALONE, Merged, Share, ended, sent_alone
 from gateway.log import logger
-from gateway.policy.batch import Batch, Batcher, Bounds
+from gateway.policy.batch import IDLE, Batch, Batcher, Bounds
 from gateway.policy.batch_kind import Kind, Kinds
 from gateway.policy.batch_tuning import FAILED, OK, Outcome
+from gateway.policy.ways import Way
 from gateway.wire import merge
 
 
 class Terms(NamedTuple):
     """How calls of one model to one endpoint are merged; `offered` tells whether the upstreams take lists.
 
-    Merged are calls for answers of up to `max_output` tokens; lists are sent in parts up to `longest`. With
-    `apart` nobody's calls are merged with those of another key.
+    `ways` are those that may be tried. Merged are calls for answers of up to `max_output` tokens; lists are
+    sent in parts up to `longest`. With `apart` nobody's calls are merged with those of another key.
     """
 
     bounds: Bounds
+    ways: tuple[Way, ...]
     max_output: int
     longest: int
     offered: Callable[[], bool]
@@ -40,18 +42,22 @@ class Terms(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Told of each upstream call (model, endpoint, callers), wait (model, release, seconds), and waste."""
+    """What is told of each upstream call (of a model and endpoint) how many callers shared it, of each wait
+    (of a model, by its release) the seconds, and of waste (model, tokens)."""
 
-    size: Callable[[str, str, int], None]
-    wait: Callable[[str, str, float], None]
+    size: Callable[[str, str], Callable[[float], None]]
+    wait: Callable[[str, str], Callable[[float], None]]
     wasted: Callable[[str, int], None]
 
 
 class Group:
     """Calls that are alike in everything but their payload."""
 
-    def __init__(self, key: Hashable, kind: Kind, terms: Terms, route: Route, endpoint: str) -> None:
+    def __init__(
+        self, key: Hashable, kind: Kind, terms: Terms, route: Route, endpoint: str, inner: Handler
+    ) -> None:
         self.key = key
+        self.inner = inner
         self.headers = terms.headers
         self.route = route
         self.endpoint = endpoint
@@ -82,7 +88,9 @@ class Batching:
         self._clock = clock
         self.kinds: Kinds = {} if kinds is None else kinds
         self._groups: dict[Hashable, Group] = {}
+        self._spare: Group | None = None  # the last one that was forgotten: lone calls make none anew
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ending = False
 
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
@@ -114,6 +122,13 @@ class Batching:
                 shown.append(one | kind.view())
         return shown
 
+    def hurry(self) -> None:
+        """The gateway ends: what is held back leaves now, and nobody is held back any more."""
+        self._ending = True
+        for group in tuple(self._groups.values()):
+            group.batcher.hurry()
+            self._due(group)
+
     async def close(self) -> None:
         """End what is under way: everybody has left."""
         for task in tuple(self._tasks):
@@ -126,40 +141,46 @@ class Batching:
     ) -> Reply | Refusal:
         """A call that may be merged, from its coming to its end."""
         kind, now = self._kind(call, parsed, terms), self._clock()
-        merging = kind.come(now)
+        merging, served = kind.come(now), False
         try:
             if not merging:
-                return await inner(call)
-            return await self._join(inner, Share(call, parsed, now), self._group(call, parsed, terms, kind))
+                reply = await inner(call)
+            else:
+                group, share = self._group(inner, call, parsed, terms, kind), Share(call, parsed, now)
+                told = group.batcher.arrive(share, now)
+                if isinstance(told, list):
+                    reply = await self._gathered(share, group, told)
+                else:
+                    reply = await self._alone(share, group, told)
+            served = isinstance(reply, Reply)
+            return reply
         finally:
-            kind.gone(self._clock())
+            kind.gone(self._clock(), served=served)
 
-    async def _join(self, inner: Handler, share: Share, group: Group) -> Reply | Refusal:
-        batcher = group.batcher
+    async def _gathered(self, share: Share, group: Group, begun: list[Batch]) -> Reply | Refusal:
+        """It waits for others, and these batches start now."""
+        share.outcome = asyncio.get_running_loop().create_future()
         try:
-            told = batcher.arrive(share, share.arrived)
-            if not isinstance(told, list):
-                return await self._alone(inner, share, group, told)
-            self._start(inner, group, told)
-            self._arm(inner, group)
+            self._start(group, begun)
+            self._arm(group)
             outcome = await share.outcome
         except asyncio.CancelledError:
             self._left(share, group)
             raise
         finally:
-            self._arm(inner, group)
+            self._arm(group)
         if isinstance(outcome, Failure):
             raise outcome.again()
-        return await sent_alone(inner, share) if outcome is ALONE else cast("Reply | Refusal", outcome)
+        return await sent_alone(group.inner, share) if outcome is ALONE else cast("Reply | Refusal", outcome)
 
-    async def _alone(self, inner: Handler, share: Share, group: Group, release: str) -> Reply | Refusal:
+    async def _alone(self, share: Share, group: Group, release: str) -> Reply | Refusal:
         """A slot is free: it goes as itself."""
         call = share.call
-        self._counts.size(group.route.name, group.endpoint, 1)
-        self._counts.wait(group.route.name, release, 0.0)
+        self._counts.size(group.route.name, group.endpoint)(1)
+        self._counts.wait(group.route.name, release)(0.0)
         outcome: Outcome = FAILED
         try:
-            reply = await inner(call)
+            reply = await group.inner(call)
             outcome = OK if isinstance(reply, Reply) else FAILED
             return reply
         except Failure as failure:
@@ -167,14 +188,17 @@ class Batching:
             raise
         finally:
             now = self._clock()
-            begun = group.batcher.ended(None, 1, share.tokens, _took(call, now), outcome, now)
-            self._start(inner, group, begun)
+            begun = group.batcher.ended(
+                None, 1, share.tokens, _took(call, now), outcome, now, apart=release != IDLE
+            )
+            self._start(group, begun)
+            self._arm(group)
 
-    def _start(self, inner: Handler, group: Group, batches: list[Batch]) -> None:
+    def _start(self, group: Group, batches: list[Batch]) -> None:
         for batch in batches:
             merged = Merged(group.route, group.endpoint, partial(self._taken, group, batch))
             group.under_way[batch] = merged
-            merged.task = task = asyncio.create_task(self._run(inner, group, batch, merged))
+            merged.task = task = asyncio.create_task(self._run(group, batch, merged))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -183,17 +207,17 @@ class Batching:
         members = group.batcher.take(batch, now, only_first=only_first)
         shares = [one for one in members if isinstance(one, Share)]
         for share in shares:
-            self._counts.wait(group.route.name, batch.release, now - share.arrived)
+            self._counts.wait(group.route.name, batch.release)(now - share.arrived)
         if shares:
-            self._counts.size(group.route.name, group.endpoint, len(shares))
+            self._counts.size(group.route.name, group.endpoint)(len(shares))
         return shares
 
-    async def _run(self, inner: Handler, group: Group, batch: Batch, merged: Merged) -> None:
+    async def _run(self, group: Group, batch: Batch, merged: Merged) -> None:
         """One batch, from its start to its last word to everybody in it."""
         outcome: Outcome = FAILED
         call = merged.new_call(batch, group.headers)
         try:
-            outcome = await merged.send(inner, call)
+            outcome = await merged.send(group.inner, call)
         except Exception as error:  # noqa: BLE001 - a batch ends here; the next one must not suffer
             logger.exception("bug in the gateway; a batch is given up")
             merged.fail(error)
@@ -210,8 +234,8 @@ class Batching:
                 self._counts.wasted(group.route.name, wasted)
             tokens = sum(share.tokens for share in shares)
             begun = group.batcher.ended(batch, len(shares), tokens, _took(call, now), outcome, now)
-            self._start(inner, group, begun)
-            self._arm(inner, group)
+            self._start(group, begun)
+            self._arm(group)
 
     def _left(self, share: Share, group: Group) -> None:
         """Its caller has gone: out of the batch, or its part is thrown away. A batch of nobody is ended."""
@@ -221,10 +245,10 @@ class Batching:
         for merged in group.under_way.values():
             merged.leave(share)
 
-    def _arm(self, inner: Handler, group: Group) -> None:
+    def _arm(self, group: Group) -> None:
         """One timer for a group, for the moment at which its oldest has waited long enough."""
         batcher = group.batcher
-        due = batcher.next_due()
+        due = None if batcher.idle else batcher.next_due()
         if group.timer is not None:
             if due is not None and group.rings_at <= due:
                 return  # it sets itself again
@@ -234,32 +258,40 @@ class Batching:
             now = self._clock()
             group.rings_at = max(due, now + 0.001)
             delay = group.rings_at - now
-            group.timer = asyncio.get_running_loop().call_later(delay, self._due, inner, group)
+            group.timer = asyncio.get_running_loop().call_later(delay, self._due, group)
         elif batcher.idle and self._groups.get(group.key) is group:
             del self._groups[group.key]  # and never one that has come after it
+            self._spare = group
 
-    def _due(self, inner: Handler, group: Group) -> None:
-        group.timer = None
-        self._start(inner, group, group.batcher.due(self._clock()))
-        self._arm(inner, group)
+    def _due(self, group: Group) -> None:
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        self._start(group, group.batcher.due(self._clock()))
+        self._arm(group)
 
     def _kind(self, call: Call, parsed: merge.Mergeable, terms: Terms) -> Kind:
         first = call.candidate.upstream if call.candidate is not None else ""
         key = (call.model, call.endpoint, parsed.output, first)
         kind = self.kinds.get(key)
         if kind is None:
-            kind = self.kinds[key] = Kind(first, terms.bounds, call.endpoint)
+            kind = self.kinds[key] = Kind(first, terms.bounds, terms.ways)
         return kind
 
-    def _group(self, call: Call, parsed: merge.Mergeable, terms: Terms, kind: Kind) -> Group:
+    def _group(self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: Terms, kind: Kind) -> Group:
         if call.route is None:
             raise AssertionError("the gates above set the route")
-        headers = tuple(call.headers.get(name, "") for name in terms.headers)
+        headers = tuple([call.headers.get(name, "") for name in terms.headers])
         tenant = call.caller.name if terms.apart and call.caller is not None else ""
         key = (call.model, call.endpoint, parsed.key, headers, call.candidate, frozenset(call.order), tenant)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key, kind, terms, call.route, call.endpoint)
+            group = self._spare
+            if group is None or group.key != key:
+                group = Group(key, kind, terms, call.route, call.endpoint, inner)
+            self._groups[key] = group
+            if self._ending:
+                group.batcher.hurry()
         return group
 
 

@@ -155,7 +155,7 @@ class Queue:
         place.turn = asyncio.get_running_loop().create_future()
         if told.victim is not None:
             victim, line = told.victim
-            _ring(cast(Place, victim), self._room.full(line))
+            _ring(cast(Place, victim), self._room.full(line, now))
             if line.free > 0:
                 self._wake(line, self._room.next(line, now), now)
         if place.line.free > 0:

@@ -87,7 +87,7 @@ class Drive:
     ) -> None:
         for prompt in due:
             now = self._clock()
-            if until is not None and now >= until:
+            if self.over or (until is not None and now >= until):
                 return
             await one(prompt, now)
 

@@ -63,8 +63,8 @@ class Batcher:
     """
 
     __slots__ = (
-        "_bounds", "_eager", "_latest", "_patience", "_pool", "_returning", "_tickets", "_tuning", "_until",
-        "under_way",
+        "_apart", "_bounds", "_eager", "_latest", "_patience", "_pool", "_returning", "_tickets", "_tuning",
+        "_until", "under_way",
     )  # fmt: skip
 
     def __init__(self, bounds: Bounds, tuning: Tuning) -> None:
@@ -75,6 +75,7 @@ class Batcher:
         self._pool = Pool(tuning.cost)
         self._tickets: dict[Batch, None] = {}  # started and not sealed, oldest first
         self.under_way = 0
+        self._apart = 0  # of these: too large or in too much haste to be gathered; they take nobody's slot
         # Those who were answered together and are awaited: the next one until then, all until the latest.
         self._returning = 0
         self._until = self._latest = 0.0
@@ -96,7 +97,7 @@ class Batcher:
         if (
             self._eager
             and not self._pool.calls
-            and self.under_way < self._tuning.inflight
+            and self.under_way - self._apart < self._tuning.inflight
             and not self._returning
         ):
             self.under_way += 1
@@ -104,24 +105,36 @@ class Batcher:
         alone = self._alone(member, now)
         if alone is not None:
             self.under_way += 1
+            self._apart += 1
             return alone
         self._pool.add(member)
         return self._start(now)
 
     def ended(
-        self, batch: Batch | None, calls: int, tokens: int, seconds: float, outcome: Outcome, now: float
+        self,
+        batch: Batch | None,
+        calls: int,
+        tokens: int,
+        seconds: float,
+        outcome: Outcome,
+        now: float,
+        *,
+        apart: bool = False,
     ) -> list[Batch]:
         """A call that went alone (None) or a batch is over. Which batches start now.
 
         `calls` and `tokens` are what was sent (0 calls: nothing was), `seconds` the time from sending to the
         answer. A batch that ends unsealed takes nobody with it: whom a refusal is meant for tells `take`.
+        `apart`: it was not to be gathered, and went for another reason than a free slot.
         """
         self.under_way -= 1
+        self._apart -= apart
         if batch is not None:
             batch.sealed = True
             self._tickets.pop(batch, None)
-        # One alone is awaited by others only: else it would be out of step with them for ever.
-        if outcome == OK and self._tuning.awaits and (calls > 1 or self._pool.calls):
+        # One alone is awaited by others only: else it would be out of step with them for ever. One apart
+        # comes back to go alone again.
+        if outcome == OK and self._tuning.awaits and not apart and (calls > 1 or self._pool.calls):
             self._await(calls, now)
         if calls:
             self._tuning.ended(calls, tokens, seconds, outcome, now)
@@ -142,12 +155,16 @@ class Batcher:
             self.under_way += len(hurried)
         return hurried + self._start(now)
 
+    def hurry(self) -> None:
+        """From now on nobody is held back. Call `due` for those who wait."""
+        self._patience = 0.0
+
     def next_due(self) -> float | None:
         """When to call `due`, maybe a moment that has passed. Changes with every call of another method."""
         if not self._uncovered():
             return self._until if self._returning else None
         when = min(self._pool.oldest + self._patience, self._pool.tightest - self._pool.lasts(self._room()))
-        if self._eager and self.under_way < self._tuning.inflight:
+        if self._eager and self.under_way - self._apart < self._tuning.inflight:
             when = min(when, self._until if self._returning else self._pool.oldest)
         return when if when < math.inf else None
 
@@ -237,7 +254,7 @@ class Batcher:
         """Why one more batch is to start now, if so."""
         if not self._uncovered():
             return None
-        if self._eager and self.under_way < self._tuning.inflight and not self._awaited(now):
+        if self._eager and self.under_way - self._apart < self._tuning.inflight and not self._awaited(now):
             return SLOT
         calls, items, tokens = self._room(len(self._tickets) + 1)
         if self._pool.calls >= calls or self._pool.items >= items:

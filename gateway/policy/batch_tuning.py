@@ -63,6 +63,7 @@ class Tuning:
                 self.size += 1
             elif self._most < self._max_inflight:
                 self._most += 1
+                self.together(self.awaits)
         elif outcome == OVERLOADED and calls > 1 and now - seconds >= self._cut_at:
             self._cut_at = now
             self.size = max(1, min(self.size, calls) // 2)

@@ -18,6 +18,7 @@ from gateway.policy.tally import Tally
 from gateway.policy.waiter import GOING, Waiter
 
 AGING_S: Final = 30.0
+STILL_S: Final = 5.0
 _MEMORY_S: Final = 10.0
 _LEAST: Final = 20
 """How long a permit is held is a mean over the last 10 s, or over the last 20 calls where those took longer.
@@ -88,6 +89,7 @@ class Line:
         "free",
         "held_until",
         "keys",
+        "moved",
         "name",
         "pace",
         "permits",
@@ -107,6 +109,7 @@ class Line:
         self.active: dict[str, int] = {}  # calls that wait or have a permit, by key
         self._last: tuple[str, ...] = ()  # the key that was active last
         self.waiting = 0
+        self.moved = 0.0  # when a permit was given last
         self.held_until = 0.0  # the pace holds the first waiter until then; 0.0: it holds nobody
         self._hold = 0.0
         self._holds = 0.0  # how many of them the mean is made of, older ones in part
@@ -150,6 +153,7 @@ class Line:
     def go(self, waiter: Waiter, now: float) -> None:
         """Give it a permit and charge what it is expected to cost."""
         self.free -= 1
+        self.moved = now
         waiter.state, waiter.since = GOING, now
         self.tally.charge(waiter.key, waiter.tokens, now)
         if self.pace is not None:
@@ -192,6 +196,13 @@ class Line:
         self._holds = kept = kept + 1.0
         self._hold += (seconds - self._hold) / kept
         self._learned = now
+
+    def stands_still(self, now: float) -> float:
+        """Seconds since the last permit was given, while none is free, up to STILL_S.
+
+        Of one that hangs the mean tells nothing, for no call ends: it is likely to last as long again.
+        """
+        return min(now - self.moved, STILL_S) if self.free <= 0 else 0.0
 
     def lasts(self, calls: int, tokens: float) -> float | None:
         """Seconds that so many calls take to leave the line; None while nothing is known."""

@@ -19,7 +19,7 @@ UNKNOWN_S = 1.0
 
 
 class Waits(NamedTuple):
-    """The newcomer waits. A `victim` has left its line for it and is to be told `full(line)`."""
+    """The newcomer waits. A `victim` has left its line for it and is to be told `full(line, now)`."""
 
     victim: tuple[Waiter, Line] | None
 
@@ -91,13 +91,13 @@ class WaitingRoom:
             going.append(waiter)
         return going
 
-    def full(self, line: Line) -> Refusal:
+    def full(self, line: Line, now: float) -> Refusal:
         """Tells one who finds no place, or has lost it."""
         frees = line.lasts(1, 0.0)
         return Refusal(
             QUEUE_FULL,
             f"Too many calls wait for upstream `{line.name}`.",
-            retry_after=UNKNOWN_S if frees is None else max(SHORTEST_S, frees),
+            retry_after=UNKNOWN_S if frees is None else max(SHORTEST_S, frees, line.stands_still(now)),
         )
 
     def too_late(self, line: Line, waiter: Waiter, now: float) -> Refusal:
@@ -112,7 +112,12 @@ class WaitingRoom:
             f"The wait for upstream `{line.name}` is longer than this call's time-out.",
             retry_after=UNKNOWN_S
             if wait is None
-            else max(SHORTEST_S, line.lasts(1, 0.0) or 0.0, wait + _work(line, waiter) - patience),
+            else max(
+                SHORTEST_S,
+                line.lasts(1, 0.0) or 0.0,
+                line.stands_still(now),
+                wait + _work(line, waiter) - patience,
+            ),
         )
 
     def _wait(self, line: Line, waiter: Waiter, now: float) -> Refusal | Waits:
@@ -128,7 +133,7 @@ class WaitingRoom:
         if self._crowd.size >= self._max_queue:
             victim = self._crowd.gives_way(waiter)
             if victim is None:
-                return self.full(line)
+                return self.full(line, now)
         # The first in line waits for less than a whole hold, which makes up for its own work, unless with a
         # permit free it is the pace that it waits for.
         work = _work(line, waiter) if line.waiting or line.free > 0 else 0.0

@@ -5,7 +5,7 @@ over the mean time of a call: where callers come back as soon as they are served
 second; where they come at their own pace, it still tells the better way, which the rate alone could not.
 
 The order of the spells is ABBA ABBA, which cancels a load that drifts. A verdict is given as soon as the mean
-of the pairs is clear of the threshold by its standard error.
+of the pairs is clear of the threshold by its standard error; at once, where calls pile up or fail.
 """
 
 import math
@@ -17,12 +17,12 @@ SINGLE: Final = "single"  # nothing is merged
 TOGETHER: Final = "together"  # fewer batches, that wait for those who were just answered together
 AT_ONCE: Final = "at_once"  # a free slot takes who is there
 
-LOAD: Final = 4
-"""Fewer calls present than this are not worth a trial."""
+LOAD: Final = 3
+"""Fewer calls present than this are not worth a trial: nobody waits as long as `max_inflight` is 2."""
 REST_S: Final = 30.0
 """Time under load from a verdict to the next trial, twice as long each time that one changes nothing ..."""
 LONGEST_REST_S: Final = 480.0
-"""... up to this; under half or twice the load it has to be found out anew."""
+"""... up to this; but no longer than until for a REST_S the load was half or twice what it had been."""
 SPELL_S: Final = 0.5
 LONGEST_S: Final = 10.0
 """A spell that takes longer tells of a load that comes and goes, or of calls too slow to try things with."""
@@ -35,6 +35,10 @@ _ENOUGH: Final = 0.03  # what is gained has to be so much (in logarithms) before
 _KEEP: Final = 0.01  # and merging less than this before it is left again
 _PAIRS: Final = 8  # after so many the mean alone decides
 _DOUBT: Final = 0.1  # over the number of pairs it is the least error: a few may agree by chance
+_HOPELESS: Final = math.log(0.5)  # a spell in which calls take twice as long is cut short
+_PILES_UP: Final = 1.25  # times as many calls as were ever present before: this way cannot keep up
+_INSTANT_S: Final = 1e-6
+_FAIL: Final = 0.1  # of all calls: a way that fails so many more is fast for nothing
 
 
 class Ways:
@@ -44,8 +48,9 @@ class Ways:
     """
 
     __slots__ = (
-        "_area", "_begun", "_calls", "_last", "_load", "_needed", "_rest", "_rested", "_rival", "_scores",
-        "_seen", "_skip", "_tried_at", "_trying", "_turns", "_ways", "chosen", "gain", "now",
+        "_area", "_begun", "_calls", "_ends", "_last", "_load", "_loads", "_look_at", "_met", "_needed",
+        "_peak", "_rest", "_rested", "_rival", "_scores", "_seen", "_skip", "_tried_at", "_trying", "_turns",
+        "_ways", "chosen", "gain", "now",
     )  # fmt: skip
 
     def __init__(self, ways: Sequence[Way]) -> None:
@@ -53,12 +58,17 @@ class Ways:
         self.chosen = self.now = self._rival = ways[0]
         self.gain = 0.0
         self._trying = False
-        self._turns = 0  # trials that have been begun: the rivals take turns
+        self._turns = 0  # trials in which a rival was used: they take turns
         self._rest = 0.0
         self._rested = 0.0  # time under load since the last trial
         self._seen = -math.inf  # the last call that came
-        self._tried_at = 0  # calls that were present when the trial began
+        # A single call may come when all others have just been answered: the load is a mean over many.
+        self._look_at = 0.0
+        self._loads = self._met = 0
+        self._tried_at = 0.0
         self._scores: list[float] = []
+        self._ends: dict[Way, list[int]] = {}  # in this trial: calls that were served, and not
+        self._peak = 0  # most calls that were present with the chosen way
         self._skip = 0  # calls still to end that belong to the spell before
         self._begun = self._last = self._area = 0.0
         self._load = self._calls = self._needed = 0
@@ -68,20 +78,22 @@ class Ways:
         if self._trying:
             self._area += (load - 1) * (now - self._last)
             self._last, self._load = now, load
+            if self.now == self.chosen:
+                self._peak = max(self._peak, load)
+            elif load > _PILES_UP * self._peak + LOAD:
+                self._give_up()
         elif load >= LOAD:
             if now - self._seen < _BREAK_S:
                 self._rested += now - self._seen
             self._seen = now
-            if self._is_time(load):
-                self._trying, self._load, self._tried_at = True, load, load
-                rivals = [way for way in self._ways if way != self.chosen]
-                self._rival = rivals[self._turns % len(rivals)]
-                self._scores.clear()
-                self._turn(self.chosen, now)
+            self._loads += load
+            self._met += 1
+            if self._rested >= self._look_at and self._is_time():
+                self._try(load, now)
         return self.now
 
-    def done(self, calls: int, now: float) -> None:
-        """So many calls are over."""
+    def done(self, calls: int, now: float, *, served: bool = True) -> None:
+        """So many calls are over; `served` tells whether they have got an answer."""
         if not self._trying:
             return
         self._area += self._load * (now - self._last)
@@ -93,15 +105,26 @@ class Ways:
                 self._begin(now)
             return
         self._calls += calls
+        self._ends[self.now][not served] += calls
         spent = now - self._begun
         if spent >= SPELL_S and self._calls >= self._needed:
             self._over(spent, now)
+        elif self.now != self.chosen and (spent > LONGEST_S or self._hopeless(spent)):
+            self._give_up()
         elif spent > LONGEST_S:
             self._end()
 
     def view(self) -> dict[str, object]:
         """For /admin/upstreams: `way`, and of those that may be single the `gain` of merging."""
         return {"way": self.chosen} | ({"gain": round(self.gain, 3)} if SINGLE in self._ways else {})
+
+    def _try(self, load: int, now: float) -> None:
+        self._trying, self._load, self._peak = True, load, load
+        rivals = [way for way in self._ways if way != self.chosen]
+        self._rival = rivals[self._turns % len(rivals)]
+        self._scores.clear()
+        self._ends = {self.chosen: [0, 0], self._rival: [0, 0]}
+        self._turn(self.chosen, now)
 
     def _turn(self, way: Way, now: float) -> None:
         """Take this way from now on; what is under way still belongs to the one before."""
@@ -115,37 +138,67 @@ class Ways:
         self._calls = 0
         self._needed = max(_CALLS, _TURNS * self._load)
 
+    def _score(self) -> float:
+        return math.log(self._calls / max(self._area, _INSTANT_S))
+
+    def _hopeless(self, spent: float) -> bool:
+        """Whether a third of a spell has told enough of the rival."""
+        if spent < SPELL_S or self._calls < self._needed / 3:
+            return False
+        return self._score() < self._scores[-1] + _HOPELESS
+
+    def _give_up(self) -> None:
+        """This spell of the rival has gone on for too long."""
+        if self._calls:
+            self._note_gain(min(0.0, self._score() - self._scores[-1]))
+        self._decide(better=False)
+
     def _over(self, spent: float, now: float) -> None:
         """A spell is over."""
-        if self._area < LOAD / 2 * spent:
+        if self.now == self.chosen and self._area < LOAD / 2 * spent:
             self._end()
             return
-        self._scores.append(math.log(self._calls / self._area))
+        self._scores.append(self._score())
         better = self._verdict()
         if better is None:
             self._turn(self._rival if len(self._scores) % 4 in (1, 2) else self.chosen, now)
-            return
-        self._turns += 1
+        else:
+            self._decide(better=better)
+
+    def _decide(self, *, better: bool) -> None:
+        """The trial is over: whether the rival is better."""
         self._rest = REST_S if better else min(max(REST_S, 2 * self._rest), LONGEST_REST_S)
         if better:
             self.chosen = self._rival
         self._end()
 
-    def _is_time(self, load: int) -> bool:
-        if self._rested < min(REST_S, self._rest):
+    def _is_time(self) -> bool:
+        load, before = self._loads / self._met, self._tried_at
+        self._look_at += REST_S
+        self._loads = self._met = 0
+        if self._rested < self._rest and before / 2 < load < before * 2:
             return False
-        return self._rested >= self._rest or not self._tried_at / 2 < load < self._tried_at * 2
+        self._tried_at = load
+        return True
 
     def _end(self) -> None:
         """The trial is over, with a verdict or without."""
+        if self._scores:
+            self._turns += 1
         self._trying, self.now, self._rested = False, self.chosen, 0.0
+        self._look_at, self._loads, self._met = REST_S, 0, 0
         self._rest = max(self._rest, REST_S)
 
     def _verdict(self) -> bool | None:
         """Whether the rival is better; None: not known yet."""
         scores = self._scores
         pairs = len(scores) // 2
-        if len(scores) % 2 or pairs < 2:
+        if len(scores) % 2:
+            return None
+        more = self._failed(self._rival) - self._failed(self.chosen)
+        if abs(more) > _FAIL:
+            return more < 0.0
+        if pairs < 2:
             return None
         gains = [
             (scores[at + 1] - scores[at]) * (1.0 if at % 4 == 0 else -1.0) for at in range(0, len(scores), 2)
@@ -156,6 +209,15 @@ class Ways:
         threshold = -_KEEP if self._rival == SINGLE else _ENOUGH
         if abs(mean - threshold) < doubt and pairs < _PAIRS:
             return None
-        if self._rival == SINGLE or self.chosen == SINGLE:
-            self.gain = math.exp(mean if self.chosen == SINGLE else -mean) - 1.0
+        self._note_gain(mean)
         return mean >= threshold
+
+    def _failed(self, way: Way) -> float:
+        """The part of its calls that were not served."""
+        served, not_served = self._ends[way]
+        return not_served / (served + not_served)
+
+    def _note_gain(self, gain: float) -> None:
+        """The rival has gained so much, in logarithms."""
+        if self._rival == SINGLE or self.chosen == SINGLE:
+            self.gain = math.exp(gain if self.chosen == SINGLE else -gain) - 1.0

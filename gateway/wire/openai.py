@@ -15,6 +15,7 @@ NULL: Final = msgspec.Raw(b"null")
 """The `error` or `usage` of an answer that has none."""
 
 _NO_ERROR: Final = (b"null", b'""', b"{}", b"false")
+_LONGEST_TEXT: Final = 2000
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -173,6 +174,17 @@ def read_error(body: bytes) -> UpstreamError | None:
         _text(code),
         code if isinstance(code, int) and 400 <= code <= 599 else None,
     )
+
+
+def read_text(body: bytes) -> UpstreamError | None:
+    """An error that is told in a line of plain text, as servers without a JSON of their own do it."""
+    if len(body) > _LONGEST_TEXT:
+        return None
+    try:
+        text = body.decode().strip()
+    except UnicodeDecodeError:
+        return None
+    return UpstreamError(text) if text.isprintable() and text[:1] not in ("", "<", "{", "[") else None
 
 
 def render_error(message: str, kind: str, param: str | None, code: str | None) -> bytes:

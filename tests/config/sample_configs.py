@@ -26,7 +26,7 @@ upstreams:
     base_url: "https://h.example/v1"
     kind: vllm
     api_key: k
-    headers: {x-a: b}
+    headers: {x-title: b}
     forward_headers: [x-b]
     max_concurrency: 3
     max_inputs: 2

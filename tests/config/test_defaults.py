@@ -128,7 +128,7 @@ def test_every_field_can_be_set(good):
     assert config.keys[0].digest().hex().startswith("2c26b46b")
     upstream = config.upstreams["up"]
     assert upstream.rate == Rate(rpm=3, tpm=4)
-    assert upstream.headers["x-a"].reveal() == "b"
+    assert upstream.headers["x-title"].reveal() == "b"
     candidate = config.models["s"].candidates[0]
     assert candidate.price == Price(
         input=280_000_000,

@@ -27,7 +27,9 @@ upstreams:
       x-auth: {CANARY}
       x-my-Token: {CANARY}
       x-secret-thing: {CANARY}
-      x-title: shown
+      x-jwt: {CANARY}
+      cf-access: {CANARY}
+      X-Title: shown
 models:
   small: {{candidates: [{{upstream: local}}]}}
 """
@@ -65,7 +67,9 @@ def test_what_is_shown_is_masked_and_the_rest_is_not(good):
         "x-auth": "***",
         "x-my-Token": "***",
         "x-secret-thing": "***",
-        "x-title": "shown",
+        "x-jwt": "***",
+        "cf-access": "***",
+        "X-Title": "shown",
     }
 
 

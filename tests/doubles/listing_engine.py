@@ -92,13 +92,13 @@ class Always:
     """In the place of `Ways`: merging pays, and need not be tried first."""
 
     def __init__(self, ways: Sequence[str]) -> None:
-        self._way = ways[-1]
+        self._way = [way for way in ways if way != "single"][-1]
 
     def arrived(self, load: int, now: float) -> str:
         """The way to take."""
         return self._way
 
-    def done(self, calls: int, now: float) -> None:
+    def done(self, calls: int, now: float, *, served: bool = True) -> None:
         """Nothing is learned."""
 
     def view(self) -> dict[str, object]:

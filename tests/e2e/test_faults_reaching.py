@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import replies
 from doubles.gateway import StartGateway
 from doubles.routed import routed
+from doubles.script import Until
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, ask
+from doubles.waiting import eventually
 
 KINDS = pytest.mark.parametrize("kind", ["lean", "aiohttp"])
 NAME = "engine.example"
@@ -161,6 +164,32 @@ async def test_ops_13_of_several_addresses_a_dead_one_is_skipped(
         gateway = await start_gateway(config)
         assert (await ask(gateway.port, C0)).status == 200
     await gateway.counted("sluice_upstream_attempts_total", 1)
+
+
+async def test_ops_13_several_addresses_share_the_connections(
+    naming: dict[str, Any], upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    naming["ports"] = [upstream.port, other.port]
+    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", upstream=section("lean")))
+    go_on = asyncio.Event()
+    for one in (upstream, other):
+        one.always([Until(go_on), *replies.chat()])
+    calls = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(20)]
+    await eventually(lambda: upstream.in_flight + other.in_flight == 20, "all are there")
+    assert (upstream.in_flight, other.in_flight) == (10, 10)
+    go_on.set()
+    assert {answer.status for answer in await asyncio.gather(*calls)} == {200}
+
+
+async def test_a_server_that_acknowledges_nothing_is_given_up_within_half_a_minute(
+    upstream: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    """The kernel's own time-out, which no test waits for; without it a quarter of an hour."""
+    gateway = await start_gateway(routed(upstream.url, upstream=section("lean")))
+    assert (await ask(gateway.port, C0)).status == 200
+    (idle,) = gateway._gateway.upstream_transport("a")._idle  # type: ignore[attr-defined]
+    sock = idle._transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
 
 
 # TLS.

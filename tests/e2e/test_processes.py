@@ -100,6 +100,22 @@ async def test_a_second_gateway_on_the_port_is_refused(upstream: FaultUpstream, 
         assert (await call(gateway.port, "POST", CHAT, C0)).status == 200
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_auth_08_without_the_strict_parser_it_does_not_serve(tmp_path: Path, workers: int) -> None:
+    done = subprocess.run(
+        serve(tmp_path, settings("http://127.0.0.1:9/v1", server={"workers": workers})),
+        cwd=ROOT,
+        env=os.environ | {"AIOHTTP_NO_EXTENSIONS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "aiohttp's C parser is missing" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 async def test_a_port_with_connections_of_an_earlier_run_is_free(
     upstream: FaultUpstream, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shlex
+import shutil
 
 import pytest
 from pages import ROOT, table
@@ -23,6 +24,8 @@ QUICK = {
 }
 """Some seconds each; `python -m bench.drill` has the others too, and the alerts."""
 
+with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
 
 def test_every_runbook_has_its_commands_and_its_trouble() -> None:
     page = looks()
@@ -39,6 +42,7 @@ def test_a_look_is_seen_only_where_its_words_stand_in_this_order() -> None:
     assert not look.seen_in('a{b="c"} 2x0')
 
 
+@with_curl
 async def test_every_command_runs_before_a_gateway_that_is_well() -> None:
     known = {
         row[0].strip("`") for row in table(ROOT / "docs/operations.md", "metric | type | labels | tells")
@@ -59,6 +63,7 @@ async def test_every_command_runs_before_a_gateway_that_is_well() -> None:
             assert "404: Not Found" not in said, command
 
 
+@with_curl
 @pytest.mark.parametrize(
     "trouble", [one for one in TROUBLES if QUICK & {*one.alerts}], ids=lambda trouble: trouble.alerts[0]
 )

@@ -32,11 +32,12 @@ async def test_slips_of_get(gateway: InProcessGateway, path: str) -> None:
     assert (await call(gateway.port, "GET", path)).status == 200
 
 
-async def test_v1_twice_names_the_right_path(gateway: InProcessGateway) -> None:
-    answer = await ask(gateway.port, C0, path="/v1/v1/chat/completions")
+@pytest.mark.parametrize("path", [CHAT, "/v1/models", "/v1/models/m-small"])
+async def test_v1_twice_names_the_right_path(gateway: InProcessGateway, path: str) -> None:
+    answer = await ask(gateway.port, C0, path="/v1" + path)
     assert answer.status == 404
     assert answer.error["code"] == "unknown_url"
-    assert "/v1/chat/completions" in answer.error["message"].replace("/v1/v1/", "")
+    assert f"Did you mean {path}?" in answer.error["message"]
 
 
 @pytest.mark.parametrize(
@@ -71,14 +72,28 @@ async def test_every_other_path_is_a_404(
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/v1/responses", "/v1/audio/speech", "/v1/images/generations", "/v1/files", "/v1/batches", "/responses"],
+    ("path", "advice"),
+    [
+        ("/v1/responses", f"use {CHAT} instead."),
+        ("/responses", f"use {CHAT} instead."),
+        ("/v1/files", f"use {CHAT} instead."),
+        ("/v1/batches", f"use {CHAT} instead."),
+        ("/v1/messages", f"use {CHAT} instead, with a client that speaks OpenAI's API."),
+        ("/v1/messages/count_tokens", f"use {CHAT} instead, with a client that speaks OpenAI's API."),
+        ("/v1/rerank", f"ask the engine that ranks directly, or compare the vectors of {EMBEDDINGS}."),
+        ("/rerank", f"ask the engine that ranks directly, or compare the vectors of {EMBEDDINGS}."),
+        ("/v1/audio/speech", f"ask the provider directly, or send audio to {CHAT} as part of a message"),
+        ("/v1/audio/transcriptions", f"ask the provider directly, or send audio to {CHAT}"),
+        ("/v1/images/generations", "ask the provider directly; a model that sees takes images in"),
+    ],
 )
-async def test_openai_paths_that_are_not_served_say_what_to_use(gateway: InProcessGateway, path: str) -> None:
+async def test_paths_that_are_not_served_say_what_to_do(
+    gateway: InProcessGateway, path: str, advice: str
+) -> None:
     answer = await ask(gateway.port, C0, path=path)
-    assert answer.status == 404
-    assert "not served" in answer.error["message"]
-    assert CHAT in answer.error["message"]
+    assert (answer.status, answer.error["code"]) == (404, "unknown_url")
+    area = path.removeprefix("/v1").split("/")[1]
+    assert answer.error["message"].startswith(f"/v1/{area} is not served by this gateway; {advice}")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from gateway.layers.batch import Batching, Counts, Terms
 from gateway.policy.batch import Bounds
 from gateway.policy.breaker import Breaker
 from gateway.policy.retry import RetryBudget
+from gateway.policy.ways import AT_ONCE
 
 
 def hasty(scene: Scene, seconds: float, name: str = "hasty") -> Task:
@@ -45,10 +46,9 @@ def behind_attempts(scene: Scene, engine: Handler) -> None:
     }
     counts = AttemptCounts(lambda *_: nobody, nobody, nobody)
     attempt = Attempt(health, Rules(1, 0.0, 1.0), counts, scene.loop.time, asyncio.sleep, rng)
-    terms = Terms(Bounds("window", 32, 1000, 0.05, 2), 0, 0, lambda: True, ())
-    batching = Batching(
-        lambda call: terms, Counts(nobody, nobody, nobody), scene.loop.time, attempt.poison.suspected
-    )
+    terms = Terms(Bounds("window", 32, 1000, 0.05, 2), (AT_ONCE,), 0, 0, lambda: True, ())
+    told = Counts(lambda *_: nobody, lambda *_: nobody, nobody)
+    batching = Batching(lambda call: terms, told, scene.loop.time, attempt.poison.suspected)
     scene.handle = batching(attempts(attempt)(engine))
 
 
@@ -148,8 +148,8 @@ async def test_parts_of_a_list_that_different_models_answer_are_not_joined():
             call.candidate = spare  # the first one had no place for it
         return Reply(200, answer(call.endpoint, items))
 
-    terms = Terms(Bounds("eager", 32, 1000, 0.0, 2, max_items=1), 0, 0, lambda: True, ())
-    counts = Counts(lambda *_: None, lambda *_: None, lambda *_: None)
+    terms = Terms(Bounds("eager", 32, 1000, 0.0, 2, max_items=1), (AT_ONCE,), 0, 0, lambda: True, ())
+    counts = Counts(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
     call = scene.call(["a", "b"])
     call.route = route
     with pytest.raises(Failure) as caught:
@@ -186,8 +186,8 @@ async def test_a_request_that_engines_die_of_is_found_out_whoever_goes_with_it()
 @virtual
 async def test_a_very_long_list_does_not_fill_the_waiting_room():
     scene = Scene(permits=4)
-    terms = Terms(Bounds("eager", 32, 10_000, 0.0, 2, max_items=1), 0, 0, lambda: True, ())
-    counts = Counts(lambda *_: None, lambda *_: None, lambda *_: None)
+    terms = Terms(Bounds("eager", 32, 10_000, 0.0, 2, max_items=1), (AT_ONCE,), 0, 0, lambda: True, ())
+    counts = Counts(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
     scene.handle = Batching(lambda call: terms, counts, scene.loop.time)(scene.queue(scene.upstream))
     task = scene.start([f"{number}" for number in range(100)])
     await scene.at(0.5)

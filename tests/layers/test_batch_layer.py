@@ -13,9 +13,11 @@ from gateway.errors import QUEUE_FULL, STATUS, UPSTREAM_RATE_LIMITED, Failure, R
 from gateway.layers.batch import Batching, Counts, Terms
 from gateway.layers.queue import Queue
 from gateway.policy.batch import Bounds
+from gateway.policy.batch_kind import Kind
 from gateway.policy.line import Line
 from gateway.policy.order import WaitingRoom
 from gateway.policy.pace import Pace
+from gateway.policy.ways import AT_ONCE, SINGLE, TOGETHER, Way
 
 CANDIDATE = Candidate("local", "up", b'"up"')
 ROUTE = Route("m", b'"m"', (CANDIDATE,))
@@ -35,6 +37,7 @@ class Scene:
         max_wait: float = 0.0,
         max_inflight: int = 1,
         permits: int = 100,
+        ways: tuple[Way, ...] = (TOGETHER, AT_ONCE),
         pace: Pace | None = None,
         cost: Cost = lambda items: 1.0,
     ) -> None:
@@ -47,10 +50,11 @@ class Scene:
         self.wasted = 0
         self.fails: list[Exception] = []  # the next calls, by themselves
         bounds = Bounds(policy, max_size, max_tokens, max_wait, max_inflight, 2048)
-        terms = Terms(bounds, 64, 64, lambda: True, ("x-tenant",))
+        ways = ways if policy == "eager" else (AT_ONCE,)
+        terms = Terms(bounds, ways, 64, 64, lambda: True, ("x-tenant",))
         counts = Counts(
-            lambda model, endpoint, size: self.sizes.append(size),
-            lambda model, release, seconds: self.waits.append((release, seconds)),
+            lambda model, endpoint: self.sizes.append,
+            lambda model, release: lambda seconds: self.waits.append((release, seconds)),
             self._waste,
         )
         self.batching = Batching(lambda call: terms, counts, self.loop.time)
@@ -370,6 +374,37 @@ async def test_a_batch_that_gave_up_in_a_pause_has_taken_no_time_of_an_upstream(
     assert kind.tuning.view()["size"] == 2
 
 
+class Told(Kind):
+    """Notes which calls were served."""
+
+    def __init__(self) -> None:
+        super().__init__("local", Bounds("eager", 32, 16384, 0.0, 1, 2048), (TOGETHER, AT_ONCE))
+        self.served: list[bool] = []
+
+    def gone(self, now: float, *, served: bool = True) -> None:
+        self.served.append(served)
+        super().gone(now, served=served)
+
+
+@virtual
+async def test_which_calls_were_served_is_told_for_the_trial_of_ways():
+    """Else a way on which all fail at once would be taken for the fastest."""
+    scene, told = Scene(), Told()
+    scene.batching.kinds["m", EMBEDDINGS, 0, "local"] = told
+    scene.fails = [Failure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)]
+    first = scene.start("first")
+    await settled()
+    tasks = named(scene, 3)
+    await settled()
+    tasks[0][1].cancel()
+    with pytest.raises(Failure):
+        await first
+    await all_own(tasks[1:])
+    assert told.served == [False, False, True, True]
+    assert told.load == 0
+    assert await scene.rest()
+
+
 # What it is for.
 
 
@@ -424,7 +459,7 @@ async def test_calls_that_cost_much_and_items_that_cost_little():
 async def test_generation_is_merged_where_that_pays_and_not_where_it_does_not():
     merged = {}
     for name, cost in {"pays": lambda n: 0.02 + 0.001 * n, "does not": lambda n: 0.02 * n}.items():
-        scene = Scene(permits=2, max_inflight=2, cost=cost)
+        scene = Scene(permits=2, max_inflight=2, ways=(SINGLE, TOGETHER, AT_ONCE), cost=cost)
         await loops(scene, 16, 30.0, endpoint=CHAT)
         late = [len(items) for at, items in scene.sent if at > 20]
         merged[name] = sum(late) / len(late)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from gateway.call import EMBEDDINGS
 from gateway.caller import INTERACTIVE
 from gateway.policy.batch import Batch, Batcher, Bounds
 from gateway.policy.batch_kind import Kind
 from gateway.policy.batch_pool import Member
 from gateway.policy.batch_tuning import OK
+from gateway.policy.ways import AT_ONCE, TOGETHER, Way
 
 TOKENS = 10
 """Of every call."""
@@ -28,11 +28,16 @@ class Engine(NamedTuple):
 class World:
     """`bounds` None: nothing is merged. `times` are the callers' waits, `sizes` the upstream calls'."""
 
-    def __init__(self, bounds: Bounds | None, engine: Engine = Engine()) -> None:  # noqa: B008 - a tuple
+    def __init__(
+        self,
+        bounds: Bounds | None,
+        engine: Engine = Engine(),  # noqa: B008 - a tuple
+        ways: tuple[Way, ...] = (TOGETHER, AT_ONCE),
+    ) -> None:
         self.engine, self.free = engine, engine.places
         self.batcher: Batcher | None = None
         if bounds is not None:
-            self.kind = Kind("engine", bounds, EMBEDDINGS)
+            self.kind = Kind("engine", bounds, ways if bounds.policy == "eager" else (AT_ONCE,))
             self.batcher = Batcher(bounds, self.kind.tuning)
         self.now = 0.0
         self.times: list[float] = []
@@ -40,6 +45,7 @@ class World:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._queue: list[tuple[Batch | None, list[Member]]] = []
         self._after: dict[Member, Callable[[], None]] = {}
+        self._single: set[Member] = set()  # those that the batcher has not seen
         self._count = 0
 
     def closed(self, callers: int, seconds: float, after: float = 0.0) -> float:
@@ -79,8 +85,10 @@ class World:
         self._after[member] = after
         told: str | list[Batch] = "off"
         if self.batcher is not None:
-            self.kind.come(self.now)
-            told = self.batcher.arrive(member, self.now)
+            if self.kind.come(self.now):
+                told = self.batcher.arrive(member, self.now)
+            else:
+                self._single.add(member)
         if isinstance(told, list):
             self._start(told)
         else:
@@ -113,7 +121,9 @@ class World:
 
     def _end(self, batch: Batch | None, members: list[Member], took: float) -> None:
         self.free += 1
-        if self.batcher is not None:
+        if members[0] in self._single:
+            self._single.remove(members[0])
+        elif self.batcher is not None:
             tokens = TOKENS * len(members)
             self._start(self.batcher.ended(batch, len(members), tokens, took, OK, self.now))
         self._send()

@@ -10,6 +10,7 @@ from gateway.policy.batch import Batch, Batcher, Bounds
 from gateway.policy.batch_pool import Member
 from gateway.policy.batch_tuning import FAILED, OK, OVERLOADED, Tuning
 from gateway.policy.line import AGING_S
+from gateway.policy.ways import AT_ONCE, SINGLE, TOGETHER
 
 EAGER = Bounds("eager", 4, 1000, 0.05, 2, 10)
 WINDOW = EAGER._replace(policy="window")
@@ -154,6 +155,35 @@ def test_who_makes_most_of_a_batch_goes_alone(large: Member, reason: str) -> Non
     waits(batcher, small)
     assert batcher.arrive(large, 0.0) == reason
     assert (batcher.waiting, batcher.under_way) == (1, 3)
+
+
+def test_large_calls_keep_no_slot_from_the_others() -> None:
+    """However many there are of them, one after the other."""
+    batcher = busy(EAGER._replace(max_wait=0.0))
+    for _ in range(5):
+        assert batcher.arrive(member(tokens=600), 0.0) == "tokens"
+    waits(batcher, member("b"), member("c"))
+    (batch,) = freed(batcher)
+    assert len(batcher.take(batch, 0.0)) == 2
+    assert freed(batcher) == []
+    assert batcher.arrive(member(), 0.0) == "idle"
+    assert not batcher.ended(batch, 2, 20, 0.1, OK, 0.1)
+    for _ in range(5):
+        assert batcher.ended(None, 1, 600, 0.1, OK, 0.1, apart=True) == []
+    assert freed(batcher) == []
+    assert batcher.idle
+
+
+def test_a_large_call_that_ends_is_not_awaited_by_who_waits() -> None:
+    batcher = awaiting()
+    due = batcher.next_due()
+    assert due is not None
+    waits(batcher, member(at=1.002))
+    assert batcher.arrive(member(tokens=600, at=1.003), 1.003) == "tokens"
+    due = batcher.next_due()
+    assert due is not None
+    assert batcher.ended(None, 1, 600, 0.1, OK, due - 1e-4, apart=True) == []
+    assert reasons(batcher.due(due)) == ["slot"]
 
 
 def test_batches_of_one_are_never_gathered() -> None:
@@ -358,7 +388,7 @@ def test_it_serves_callers_at_least_as_fast_as_a_fixed_window(callers: int, engi
     assert ours.closed(callers, 15, SETTLED_S) >= 0.99 * fixed.closed(callers, 15, SETTLED_S)
 
 
-@pytest.mark.parametrize("callers", [1, 2, 4, 8, 16, 32, 64, 128])
+@pytest.mark.parametrize("callers", [1, 2, 3, 4, 8, 16, 32, 64, 128])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_it_serves_callers_about_as_fast_as_no_merging_or_faster(callers: int, engine: Engine) -> None:
     """Four callers of an engine that does four calls at a time gain nothing by being merged."""
@@ -379,6 +409,15 @@ def test_an_engine_that_does_one_call_at_a_time_gets_one_batch_at_a_time(callers
     world = World(DEFAULT, SERIAL)
     world.closed(callers, 15)
     assert (world.kind.tuning.inflight, world.kind.tuning.awaits) == (1, True)
+
+
+@pytest.mark.parametrize("callers", [8, 16])
+def test_an_upstream_that_does_all_calls_at_once_gets_them_one_by_one(callers: int) -> None:
+    """As far as that is allowed, and found out while there is load."""
+    engine = Engine(64, 0.020, 0.0005)
+    world, alone = World(DEFAULT, engine, (TOGETHER, AT_ONCE, SINGLE)), World(None, engine)
+    assert world.closed(callers, 150, 120) >= 0.97 * alone.closed(callers, 150, 120)
+    assert world.kind.view()["way"] == SINGLE
 
 
 @pytest.mark.parametrize("callers", [8, 16, 32])

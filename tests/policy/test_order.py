@@ -307,6 +307,22 @@ def test_a_full_room_tells_when_a_place_frees():
     assert scene.refused(scene.come("a", 4.0)[1]).retry_after == 2.0
 
 
+def test_of_an_upstream_that_hangs_it_tells_as_long_again_as_that_has_lasted():
+    """The mean is of quick calls, and says that a place frees any moment."""
+    scene = Scene(permits=2, max_queue=1)
+    for at in (0.0, 0.1):
+        scene.room.release(scene.line, scene.goes("a", at), None, at + 0.01)
+    stuck, _ = scene.goes("a", 1.0), scene.goes("a", 1.0)
+    scene.waits("a", 1.0)
+    told = [scene.refused(scene.come("a", at)[1]).retry_after for at in (1.001, 3.0, 9.0)]
+    assert told == [pytest.approx(0.005), 2.0, 5.0]
+    late = scene.refused(scene.come("a", 3.0, deadline=3.0)[1])
+    assert (late.kind, late.retry_after) == (DEADLINE_IN_QUEUE, pytest.approx(2.0))
+    (following,) = scene.room.release(scene.line, stuck, None, 9.0)
+    assert following.since == 9.0
+    assert scene.line.stands_still(9.5) == 0.5
+
+
 def test_what_it_tells_is_never_nought():
     scene = Scene(max_queue=0)
     first = scene.goes("a", 0.0)

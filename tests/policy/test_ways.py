@@ -169,6 +169,99 @@ def test_of_three_ways_the_best_is_found(together: float, at_once: float, best: 
     assert callers.ways.chosen == best
 
 
+def in_step(ways: Ways, takes: dict[Way, float], seconds: float, began: float = 0.0) -> dict[Way, int]:
+    """16 callers who come back as one. How often each way was taken."""
+    now, taken = began, dict.fromkeys(ALL, 0)
+    while now < began + seconds:
+        for load in range(1, 17):
+            way = ways.arrived(load, now)
+        taken[way] += 1
+        now += takes[way]
+        for _ in range(16):
+            ways.done(1, now)
+    return taken
+
+
+def test_callers_in_step_are_one_load_whichever_of_them_is_looked_at() -> None:
+    ways = Ways(BOTH)
+    takes: dict[Way, float] = {SINGLE: 0.125, TOGETHER: 0.15}
+    in_step(ways, takes, 2 * LONGEST_REST_S)
+    taken = in_step(ways, takes, 2 * LONGEST_REST_S, 2 * LONGEST_REST_S)
+    assert 0 < taken[TOGETHER] < 0.01 * taken[SINGLE]
+
+
+def test_a_way_that_takes_too_long_to_try_has_had_its_turn() -> None:
+    callers = Callers(0.0, 0.3, 1, ALL)
+    callers.gains = {SINGLE: -0.9375, TOGETHER: -0.956, AT_ONCE: -0.9}  # a spell takes 8, 11 and 5 s
+    callers.run(6 * REST_S)
+    assert callers.ways.chosen == AT_ONCE
+
+
+def open_loop(
+    takes: dict[Way, float], seconds: float, *, single: dict[Way, bool] | None = None, rate: float = 100.0
+) -> tuple[Ways, dict[Way, int], float]:
+    """Calls at their own pace at an engine that does one after the other, or as `single` says all at once.
+
+    How often each way was taken, and the longest that a call took.
+    """
+    ways, random, free, load = Ways(BOTH), Random(5), 0.0, 0
+    taken, longest, at, number = dict.fromkeys(BOTH, 0), 0.0, 0.0, 0
+    events: list[tuple[float, int, float]] = []
+    while at < seconds:
+        at += random.expovariate(rate)
+        number += 1
+        while events and events[0][0] <= at:
+            now, _, came = heapq.heappop(events)
+            load, longest = load - 1, max(longest, now - came)
+            ways.done(1, now)
+        load += 1
+        way = ways.arrived(load, at)
+        taken[way] += 1
+        if single is None or single[way]:
+            free = max(free, at) + takes[way]
+            heapq.heappush(events, (free, number, at))
+        else:
+            heapq.heappush(events, (at + takes[way], number, at))
+    return ways, taken, longest
+
+
+def test_a_way_that_cannot_keep_up_is_left_before_many_wait() -> None:
+    """Half a second of it would leave 150 calls, or a second and a half, behind."""
+    takes: dict[Way, float] = {SINGLE: 0.02, TOGETHER: 0.01}
+    ways, taken, longest = open_loop(takes, 20.0, single={SINGLE: False, TOGETHER: True}, rate=400.0)
+    assert ways.chosen == SINGLE
+    assert 0 < taken[TOGETHER] < 100
+    assert longest < 0.8
+
+
+def test_a_way_that_takes_much_longer_is_left_before_its_spell_is_over() -> None:
+    callers = Callers(-0.8, 0.3, 1)
+    callers.run(20.0)
+    assert callers.ways.chosen == SINGLE
+    assert 0 < callers.calls[TOGETHER] < 5 * CALLERS
+    assert callers.ways.view()["gain"] == pytest.approx(-0.8, abs=0.1)
+
+
+def test_a_way_so_fast_that_hardly_anybody_is_there_is_found_all_the_same() -> None:
+    """One call after the other nearly fills the engine; merged ones leave it idle."""
+    ways, _, _ = open_loop({SINGLE: 0.0092, TOGETHER: 0.010}, 120.0, single={SINGLE: True, TOGETHER: False})
+    assert ways.chosen == TOGETHER
+
+
+@pytest.mark.parametrize("fails", [SINGLE, TOGETHER])
+@pytest.mark.parametrize("first", [SINGLE, TOGETHER])
+def test_a_way_is_not_taken_for_failing_fast(fails: Way, first: Way) -> None:
+    other = TOGETHER if first == SINGLE else SINGLE
+    ways, now = Ways((first, other)), 0.0
+    for _ in range(300):
+        for load in range(1, 17):
+            way = ways.arrived(load, now)
+        now += 0.01 if way == fails else 0.1
+        for at in range(16):
+            ways.done(1, now, served=way != fails or at % 2 == 0)
+    assert ways.chosen != fails
+
+
 def test_of_calls_that_are_always_merged_no_gain_over_single_ones_is_told() -> None:
     callers = Callers(0.0, 0.3, 1, (TOGETHER, AT_ONCE))
     callers.gains[AT_ONCE] = 0.2

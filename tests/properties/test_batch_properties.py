@@ -26,10 +26,13 @@ OUTCOMES = st.sampled_from([OK, OK, OK, FAILED, OVERLOADED])
 
 
 class Sent:
-    """A call that went alone (`batch` is None), or a batch from its start to its end."""
+    """A call that went alone (`batch` is None), or a batch from its start to its end.
 
-    def __init__(self, batch: Batch | None, members: list[Member], now: float) -> None:
-        self.batch, self.members, self.at = batch, members, now
+    `apart`: it takes nobody's slot.
+    """
+
+    def __init__(self, batch: Batch | None, members: list[Member], now: float, *, apart: bool) -> None:
+        self.batch, self.members, self.at, self.apart = batch, members, now, apart
 
 
 class Callers(RuleBasedStateMachine):
@@ -56,10 +59,9 @@ class Callers(RuleBasedStateMachine):
                 self.goes(batch, [member])
                 continue
             assert batch.first in self.waiting
-            under_way = len(self.sent) + len(self.tickets)
             if batch.release == "slot":
                 assert self.bounds.policy == "eager"
-                assert under_way < self.bounds.max_inflight
+                assert self.taken() < self.bounds.max_inflight
             elif batch.release == "window":
                 assert oldest + self.bounds.max_wait <= self.now
                 assert self.bounds.policy == "window" or self.bounds.max_wait > 0
@@ -71,11 +73,15 @@ class Callers(RuleBasedStateMachine):
                 assert len(self.waiting) >= self.tuning.size or items >= self.bounds.max_items
             self.tickets.append(batch)
 
-    def goes(self, batch: Batch | None, members: list[Member]) -> None:
+    def taken(self) -> int:
+        """Slots that are."""
+        return len(self.tickets) + sum(not one.apart for one in self.sent)
+
+    def goes(self, batch: Batch | None, members: list[Member], *, apart: bool = False) -> None:
         assert not self.seen.intersection(members)
         self.seen.update(members)
         self.waiting = [one for one in self.waiting if one not in members]
-        self.sent.append(Sent(batch, members, self.now))
+        self.sent.append(Sent(batch, members, self.now, apart=apart))
 
     def oldest(self) -> float:
         return min((one.arrived for one in self.waiting), default=math.inf)
@@ -93,7 +99,7 @@ class Callers(RuleBasedStateMachine):
     ) -> None:
         for _ in range(number):
             member = Member(key, items, tokens, self.now, self.now + patience, priority)
-            under_way = len(self.sent) + len(self.tickets)
+            taken = self.taken()
             told = self.batcher.arrive(member, self.now)
             if isinstance(told, list):
                 self.waiting.append(member)
@@ -101,7 +107,7 @@ class Callers(RuleBasedStateMachine):
             else:
                 if told == "idle":
                     assert self.bounds.policy == "eager"
-                    assert under_way < self.bounds.max_inflight
+                    assert taken < self.bounds.max_inflight
                     assert not self.waiting
                 elif told == "tokens":
                     assert 2 * tokens > self.bounds.max_tokens
@@ -109,7 +115,7 @@ class Callers(RuleBasedStateMachine):
                     assert items >= self.bounds.max_items or self.bounds.max_size == 1
                 else:
                     assert patience < math.inf
-                self.goes(None, [member])
+                self.goes(None, [member], apart=told != "idle")
 
     @precondition(lambda self: self.tickets)
     @rule(pick=PICK)
@@ -164,7 +170,9 @@ class Callers(RuleBasedStateMachine):
     def over(self, one: Sent, outcome: Outcome) -> None:
         tokens = sum(member.tokens for member in one.members)
         took = self.now - one.at
-        started = self.batcher.ended(one.batch, len(one.members), tokens, took, outcome, self.now)
+        started = self.batcher.ended(
+            one.batch, len(one.members), tokens, took, outcome, self.now, apart=one.apart
+        )
         self.started(started, self.oldest())
 
     @precondition(lambda self: self.tickets)
@@ -184,7 +192,7 @@ class Callers(RuleBasedStateMachine):
         for batch in surplus:
             self.tickets.remove(batch)
             assert self.batcher.take(batch, self.now) == []
-            self.sent.append(Sent(batch, [], self.now))
+            self.sent.append(Sent(batch, [], self.now, apart=False))
         assert self.batcher.leave(member) == []
 
     @precondition(lambda self: self.seen)
@@ -216,7 +224,7 @@ class Callers(RuleBasedStateMachine):
         assert 1 <= self.tuning.inflight <= self.bounds.max_inflight
         if len(self.waiting) > len(self.tickets) * self.tuning.size:
             due = self.batcher.next_due()
-            assert due is not None or self.sent or self.tickets, "nothing would ever start a batch"
+            assert due is not None or self.taken(), "nothing would ever start a batch"
             if self.bounds.max_wait or self.bounds.policy == "window":
                 assert due is not None
                 assert due <= self.oldest() + self.bounds.max_wait

@@ -75,7 +75,7 @@ def test_another_payload_is_for_the_upstream_to_judge(payload: bytes):
         b'{"model":"m","input":"a","stream":"no"}',
         b'{"model":"m","input":"\\ud800"}',
         b'\xef\xbb\xbf{"model":"m","input":"a"}',
-        b'{"model":"m","input":"a","x":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"model":"m","input":"a","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
 def test_a_body_that_parsers_may_read_differently_travels_alone(body: bytes):

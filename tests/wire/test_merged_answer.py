@@ -158,7 +158,7 @@ def test_batch_16_logprobs_of_prompts_stay_as_they_are():
         vectors(0, 1).replace(b"[0.125]", b"{}"),
         vectors(0, 1).replace(b"[0.125]", b"7"),
         vectors(0, 1).replace(b'"embedding": [', b'"vector": ['),
-        b'{"data":[' + b"[" * 5000 + b"]" * 5000 + b"]}",
+        b'{"data":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
     ],
 )
 def test_an_answer_that_is_not_exactly_what_was_asked_for_is_nobodys(answer: bytes):
