@@ -65,18 +65,19 @@ lock: $(TESTING)
 	$(COMPILE) $(UPGRADE) deploy/build.in -o deploy/build.txt
 	$(COMPILE) $(UPGRADE) deploy/audit.in -o deploy/audit.txt
 	$(COMPILE) $(UPGRADE) --universal --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
+	$(COMPILE) $(UPGRADE) --universal --extra otlp -c requirements-test.lock pyproject.toml -o deploy/image.txt
 	$(COMPILE) $(UPGRADE) examples/llama_index.in -o examples/llama_index.txt
 	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt --excludes backend/engine-cpu-excludes.txt \
 	  backend/engine-cpu.in -o backend/engine-cpu.txt
 	$(COMPILE) $(UPGRADE) $(LINUX) --excludes backend/engine-excludes.txt backend/engine-cuda.in -o backend/engine-cuda.txt
 
-# Known weaknesses of the locked versions, and the list of what is in them (CycloneDX), into build/. It asks a public
+# Known weaknesses of the image's locked versions, and the list of what is in it (CycloneDX), into build/. It asks a public
 # database, so it is no part of the checks; what that does not know is named as not audited.
 audit: $(VENV)/bin/python
 	@$(PYTHON) -m venv build/audit
 	@build/audit/bin/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/audit.txt
-	build/audit/bin/cyclonedx-py requirements requirements.lock --output-reproducible -o build/sbom.json
-	build/audit/bin/pip-audit --disable-pip --require-hashes -r requirements.lock
+	build/audit/bin/cyclonedx-py requirements deploy/image.txt --output-reproducible -o build/sbom.json
+	build/audit/bin/pip-audit --disable-pip --require-hashes -r deploy/image.txt
 
 clean:
 	rm -rf $(VENV) .venv-engine .venv-llama-index build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -2,15 +2,17 @@
 
 from backend.engine import CHAT, EMBED
 
+SHORT = {CHAT: "small", EMBED: "embed"}
+"""The names that examples and other configs use for such models; both are served."""
+
 WITHOUT_ENGINE = """\
 The gateway runs without it, in front of any server that speaks OpenAI's API. Install it with `pip install .`,
 write a sluice.yaml like this one and run `sluice serve`:
 
 upstreams:
-  paid: {base_url: https://api.openai.com/v1, api_key: "${OPENAI_API_KEY}"}
+  openai: {base_url: "https://api.openai.com/v1", api_key: "${OPENAI_API_KEY}"}
 models:
-  gpt-4o-mini:
-    candidates: [{upstream: paid}]
+  small: {candidates: [{upstream: openai, model: gpt-5-mini}]}
 """
 
 
@@ -27,8 +29,9 @@ def config(host: str, port: int, admin_port: int, chat_port: int, embed_port: in
         for upstream, (_, at) in engines.items()
     )
     models = "".join(
-        f"  {model}:\n    candidates: [{{upstream: {upstream}}}]\n"
+        f"  {name}: {{candidates: [{{upstream: {upstream}, model: {model}}}]}}\n"
         for upstream, (model, _) in engines.items()
+        for name in (SHORT[model], model)
     )
     return (
         "# Written by `sluice up` at each start.\n"
@@ -43,7 +46,7 @@ def curl_example(host: str, port: int) -> str:
     message = f'{{"role": "user", "content": "{_QUESTION}"}}'
     return (
         f"curl -s {address(host, port)}/v1/chat/completions -H 'content-type: application/json' \\\n"
-        f"""  -d '{{"model": "{CHAT}", "temperature": 0, "messages": [{message}]}}'"""
+        f"""  -d '{{"model": "{SHORT[CHAT]}", "temperature": 0, "messages": [{message}]}}'"""
     )
 
 
@@ -53,7 +56,7 @@ def sdk_example(host: str, port: int, embeddings: bool) -> str:
         "from openai import OpenAI",
         f'client = OpenAI(base_url="{address(host, port)}/v1", api_key="none")',
         "stream = client.chat.completions.create(",
-        f'    model="{CHAT}", temperature=0, stream=True,',
+        f'    model="{SHORT[CHAT]}", temperature=0, stream=True,',
         f'    messages=[{{"role": "user", "content": "{_QUESTION}"}}],',
         ")",
         "for chunk in stream:",
@@ -62,7 +65,7 @@ def sdk_example(host: str, port: int, embeddings: bool) -> str:
     ]
     if embeddings:
         lines += [
-            f'answer = client.embeddings.create(model="{EMBED}", input=["A sluice lets water through."])',
+            f'answer = client.embeddings.create(model="{SHORT[EMBED]}", input=["A sluice lets in water."])',
             'print(len(answer.data[0].embedding), "dimensions")',
         ]
     return "\n".join(lines)
@@ -73,9 +76,11 @@ def ready(host: str, port: int, admin_port: int, engine_ports: dict[str, int], l
     engines = "".join(
         f"  engine   {address('127.0.0.1', at)}/v1 ({model})\n" for model, at in engine_ports.items()
     )
+    models = "; ".join(f"{SHORT[model]}, also called {model}" for model in engine_ports)
     return (
         "\nEngine and gateway are ready.\n"
         f"  gateway  {address(host, port)}/v1\n"
+        f"  models   {models}\n"
         f"  admin    {address('127.0.0.1', admin_port)}/metrics\n"
         f"{engines}"
         f"  logs     {logs}\n"

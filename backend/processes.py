@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backend.folders import make_folder
 from backend.problem import Problem
-from backend.progress import Progress, log_lines
+from backend.progress import Progress, log_lines, log_step
 from backend.stopping import StopSignals
 
 _POLL_S = 0.2
@@ -98,7 +98,7 @@ def finish(child: Child, progress: Progress, signals: StopSignals, label: str) -
     progress.begin(label)
     try:
         while child.process.poll() is None:
-            progress.update((log_lines(child.log) or [""])[-1])
+            progress.update(log_step(child.log))
             signals.wait(_POLL_S)
     finally:
         progress.clear()
@@ -130,7 +130,7 @@ def wait_ready(
                 slow = next(iter(waiting))
                 raise Problem(f"{slow.name} was not ready after {bound_s:.0f} s (log: {slow.log})")
             if waiting:
-                progress.update((log_lines(next(iter(waiting)).log) or [""])[-1])
+                progress.update(log_step(next(iter(waiting)).log))
                 signals.wait(_POLL_S)
     finally:
         progress.clear()

@@ -14,6 +14,11 @@ _PREFIX = re.compile(
     r"(\d\d-\d\d [\d:]+ )?(\[[\w./]+:\d+\]\s*)?"
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# What pip, uv, transformers and vLLM say when they begin something that takes long.
+_STEP = re.compile(
+    r"(Building|Capturing|Collecting|Compiling|Converting|Downloading|Initializing|Installing|Loading"
+    r"|Preparing|Profiling|Starting|Waiting|Warming) "
+)
 
 
 def log_lines(log: Path) -> list[str]:
@@ -27,6 +32,12 @@ def log_lines(log: Path) -> list[str]:
     # A bar redraws its line with a carriage return; only its last state counts.
     shown = (_ESCAPES.sub("", line.rstrip("\r").rsplit("\r", 1)[-1]).strip() for line in text.split("\n"))
     return [words for line in shown if re.search(r"[A-Za-z]{3}", words := _PREFIX.sub("", line))]
+
+
+def log_step(log: Path) -> str:
+    """The last line of a log that tells what is being done; empty where none does."""
+    step = next((line for line in reversed(log_lines(log)) if _STEP.match(line)), "")
+    return step.partition(" with config: ")[0]  # vLLM lists all of it there
 
 
 class Progress:

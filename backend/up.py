@@ -169,7 +169,7 @@ class LineParser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = LineParser(prog="sluice up", description="Run a real local engine and the gateway together.")
-    parser.add_argument("--embeddings", action="store_true", help="serve an embedding model too (minilm)")
+    parser.add_argument("--embeddings", action="store_true", help="serve an embedding model too (embed)")
     parser.add_argument("--host", type=_loopback, default="127.0.0.1", help="the gateway's loopback address")
     parser.add_argument("--port", type=port_number, default=8080, help="the gateway's port (8080)")
     parser.add_argument("--admin-port", type=port_number, default=9464, help="the admin port (9464)")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from time import perf_counter
 
+from bench.arguments import arguments
 from gateway.call import CHAT
 from gateway.policy import cache_key
 from gateway.wire import kept_answer, replay
@@ -57,4 +58,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     main()

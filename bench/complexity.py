@@ -3,7 +3,6 @@
 With `--tables DIR` quality and dollars through a gateway instead, see `complexity_served.py`.
 """
 
-import argparse
 import json
 import math
 import statistics
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+from bench.arguments import parser_of
 from gateway.call import CHAT, Call, Candidate, Credentials, Price, Route
 from gateway.caller import Caller
 from gateway.complexity.choice import Chooser
@@ -77,7 +77,7 @@ def _chat(*turns: str, escape: bool = False) -> bytes:
 
 def main() -> None:
     """Print a table: for each body the shortest of several decisions, then the spread over the bodies."""
-    parser = argparse.ArgumentParser(prog="python -m bench.complexity")
+    parser = parser_of(__doc__)
     parser.add_argument("--tables", type=Path, help="a folder with RouteLLM's tables: quality and dollars")
     folder = parser.parse_args().tables
     if folder is not None:

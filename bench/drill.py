@@ -5,7 +5,6 @@ Where Prometheus is installed, it has the rules of `deploy/prometheus/alerts.yml
 each alert must come.
 """
 
-import argparse
 import asyncio
 import json
 import shutil
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import yaml
 
+from bench.arguments import parser_of
 from bench.contender import ROOT, Contender
 from bench.drill_page import Look, looks
 from bench.drill_scene import PATIENCE_S, Scene, scene
@@ -154,7 +154,7 @@ async def run(quick: bool, only: Sequence[str]) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="do not wait until a queue is half a minute old")
     parser.add_argument("alerts", nargs="*", metavar="ALERT", help="these runbooks only")
     given = parser.parse_args()

@@ -2,6 +2,7 @@
 
 import sys
 
+from bench.arguments import arguments
 from gateway.cli import main
 from gateway.wire import openai
 
@@ -16,5 +17,6 @@ def _broken(body: bytes, peek: object = openai.peek_request) -> object:
 
 
 if __name__ == "__main__":
+    (command,) = arguments(__doc__, command=list)
     openai.peek_request = _broken
-    sys.exit(main())
+    sys.exit(main(command))

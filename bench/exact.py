@@ -6,13 +6,13 @@ byte, so the one call that it is at when it dies may be answered and not counted
 lost on its way may be counted. All others must agree, to the call.
 """
 
-import argparse
 import asyncio
 import os
 import signal
 from collections import Counter
 from pathlib import Path
 
+from bench.arguments import arguments
 from bench.limited import Client, Limited
 from bench.proxies import Upstream
 
@@ -55,7 +55,7 @@ def a_worker_of(parent: int) -> int:
 
 async def main() -> None:
     """Start everything, run, end everything."""
-    argparse.ArgumentParser(prog="python -m bench.exact", description=__doc__).parse_args()
+    arguments(__doc__)
     upstream = Upstream(0)
     gateway = Limited(upstream.port, {"exact": {}})
     gateway.config["server"]["workers"] = 2

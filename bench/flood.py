@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
+from bench.arguments import arguments
 from bench.limited import Client, Counting, Limited
 
 SLOTS, SECONDS_LOW, SECONDS_HIGH = 8, 0.02, 0.06
@@ -97,4 +98,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     asyncio.run(main())

@@ -6,10 +6,10 @@ the gateway costs more than this is what it does.
 
 import asyncio
 import math
-import sys
 
 import uvloop
 
+from bench.arguments import arguments
 from gateway.clock import monotonic
 from gateway.edge.answer import JSON, Answer
 from gateway.edge.connection import Request
@@ -40,10 +40,15 @@ async def serve(port: int, upstream_port: int) -> None:
         answer.write(request)
         return answer
 
-    listener = Listener(forward, 75.0, lambda: "-")
+    def complain(request: Request, status: int, _: BaseException | None) -> Answer:
+        answer = Answer(status, JSON, b"{}")
+        answer.write(request)
+        return answer
+
+    listener = Listener(forward, complain, 75.0)
     server = await asyncio.get_running_loop().create_server(listener, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    uvloop.run(serve(*arguments(__doc__, port=int, upstream_port=int)))

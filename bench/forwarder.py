@@ -5,11 +5,12 @@ log, no pool limit, no time-outs, no decompression; streams go on chunk by chunk
 """
 
 import asyncio
-import sys
 
 import aiohttp
 import uvloop
 from aiohttp import web
+
+from bench.arguments import arguments
 
 
 async def serve(port: int, upstream_port: int) -> None:
@@ -43,4 +44,4 @@ async def serve(port: int, upstream_port: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    uvloop.run(serve(*arguments(__doc__, port=int, upstream_port=int)))

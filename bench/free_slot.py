@@ -8,6 +8,7 @@ import statistics
 
 import uvloop
 
+from bench.arguments import arguments
 from bench.limits import measure
 from bench.path import Path
 from gateway.config.model import Batching
@@ -25,4 +26,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     main()

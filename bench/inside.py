@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from bench.arguments import arguments
 from gateway.cli import main
 
 
@@ -25,10 +26,10 @@ def look(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    found = Path(sys.argv.pop(1))
+    found, command = arguments(__doc__, file=Path, command=list)
 
     def asked(_: int, __: FrameType | None) -> None:
         look(found)
 
     signal.signal(signal.SIGUSR2, asked)
-    sys.exit(main())
+    sys.exit(main(command))

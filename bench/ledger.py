@@ -20,6 +20,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from bench.arguments import arguments
 from bench.limited import Limited
 from bench.paid import COUNTS, LEAVE, PRICES, Place, Providers
 
@@ -168,4 +169,4 @@ async def main(calls: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else CALLS)))
+    sys.exit(asyncio.run(main(*arguments(__doc__, calls=CALLS))))

@@ -14,6 +14,7 @@ from time import perf_counter
 
 import uvloop
 
+from bench.arguments import arguments
 from bench.limited import Client, Counting, Limited, Redis
 from bench.measure import cpu_seconds, tree
 from bench.path import Path
@@ -144,4 +145,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     main()

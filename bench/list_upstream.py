@@ -5,11 +5,11 @@
 
 import asyncio
 import json
-import sys
 from collections import deque
 
 import uvloop
 
+from bench.arguments import arguments
 from bench.upstream import MODELS, Upstream, whole
 
 SLOTS, CALL_S, ITEM_S = 4, 0.020, 0.0005
@@ -78,4 +78,4 @@ async def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(*arguments(__doc__, port=int)))

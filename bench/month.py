@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from bench.arguments import arguments
 from bench.month_traffic import BEGINS, Ask, Kind, traffic
 from gateway import assembly
 from gateway.caching import Caches
@@ -272,4 +273,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     main()

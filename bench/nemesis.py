@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from time import monotonic
 
+from bench.arguments import arguments
 from bench.limited import Client, Counting, Limited, Redis
 
 RPM, PLACES, GATEWAYS = 600, 8, 4
@@ -164,4 +165,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     asyncio.run(main())

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import uvloop
 
+from bench.arguments import arguments
 from gateway.app import Gateway
 from gateway.config.model import (
     Admin,
@@ -229,4 +230,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     main()

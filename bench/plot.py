@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from bench.arguments import arguments
 from bench.contender import ROOT
 
 PAGE, PICTURE = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmarks.svg"
@@ -108,4 +109,5 @@ def write(page: Path = PAGE, picture: Path = PICTURE) -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     write()

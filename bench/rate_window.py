@@ -10,6 +10,7 @@ from collections import deque
 
 from aiohttp import web
 
+from bench.arguments import arguments
 from bench.batching import Gateway
 from bench.callers import Line
 from bench.contender import free_port
@@ -87,4 +88,5 @@ async def run() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     asyncio.run(run())

@@ -6,7 +6,6 @@ callers, an engine that stands still, or (at half the load) one of two engines k
 callers that got an answer, by the second in which they first asked.
 """
 
-import argparse
 import asyncio
 import random
 import signal
@@ -16,6 +15,7 @@ from time import monotonic
 
 import openai
 
+from bench.arguments import arguments
 from bench.limited import MODEL, Limited, SlowEngine
 
 SLOTS, RATE = 4, 32.0  # four times as many are what one core of callers with the SDK can ask
@@ -133,7 +133,7 @@ def kill(callers: Callers, engines: list[SlowEngine], begins: bool) -> None:
 
 async def main() -> None:
     """The three troubles with the default queue, with a shorter one, and without a bound of it."""
-    argparse.ArgumentParser(prog="python -m bench.recovery", description=__doc__).parse_args()
+    arguments(__doc__)
     print("| trouble | before | lowest | well again after s | lowest from 10 s on | answered | errors |")
     print("| --- | --: | --: | --: | --: | --: | --- |")
     await run("spike of 4 times", spike)

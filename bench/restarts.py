@@ -5,12 +5,12 @@ end is a SIGTERM (drain), every other a SIGKILL. Counted are errors at the gatew
 streams that ended as if they were whole without their finish.
 """
 
-import argparse
 import asyncio
 from collections import Counter
 
 import openai
 
+from bench.arguments import arguments
 from bench.limited import MODEL, Limited
 from bench.proxies import Upstream
 
@@ -72,7 +72,7 @@ class Gateway(Limited):
 
 async def main() -> None:
     """Start everything, run, end everything."""
-    argparse.ArgumentParser(prog="python -m bench.restarts", description=__doc__).parse_args()
+    arguments(__doc__)
     upstream = Upstream(0)
     gateways = [Gateway(upstream.port), Gateway(upstream.port)]
     try:

@@ -9,6 +9,7 @@ from random import Random
 from time import perf_counter
 from typing import Final
 
+from bench.arguments import arguments
 from gateway.call import CHAT, Call, Candidate, Credentials, Price, Route
 from gateway.caller import Caller
 from gateway.layers.estimates import Estimates
@@ -95,4 +96,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     main()

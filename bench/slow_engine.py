@@ -7,11 +7,11 @@ is forgotten. SIGUSR1 makes it stand still and SIGUSR2 go on: calls are taken, a
 import asyncio
 import random
 import signal
-import sys
 from collections import deque
 
 import uvloop
 
+from bench.arguments import arguments
 from bench.upstream import MODELS, Upstream, whole
 
 MEAN_S = 0.1
@@ -100,4 +100,4 @@ async def serve(port: int, slots: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    uvloop.run(serve(*arguments(__doc__, port=int, slots=int)))

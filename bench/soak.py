@@ -9,7 +9,6 @@ full before the first fifth of the default number of calls is over, so from ther
 Exits with 1 where it does not, or where one answer was wrong.
 """
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -20,6 +19,7 @@ from collections import Counter
 
 import uvloop
 
+from bench.arguments import parser_of
 from bench.held import Gateway, Held, held, verdict
 from bench.measure import on_core
 from bench.mixed import CALLERS, TEN, Caller, mixture
@@ -53,7 +53,7 @@ async def soak(gateway: Gateway, requests: int, seen: Counter[str]) -> list[Held
 
 def main() -> None:
     """Start the upstream and the gateway, soak, judge."""
-    parser = argparse.ArgumentParser(prog="python -m bench.soak")
+    parser = parser_of(__doc__)
     parser.add_argument("--requests", type=int, default=200_000)
     requests = parser.parse_args().requests
     cores = sorted(os.sched_getaffinity(0))

@@ -5,7 +5,6 @@ upstream of the same pace has slots for everybody. Calls come at random moments,
 Upstreams and gateway share one core.
 """
 
-import argparse
 import asyncio
 import os
 import random
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 import uvloop
 
+from bench.arguments import parser_of
 from bench.callers import KEY, Line
 from bench.contender import Contender, free_port, serving
 from bench.limited import SlowEngine
@@ -100,7 +100,7 @@ async def calls(port: int, seconds: float, seed: int) -> list[float]:
 
 def main() -> None:
     """Print a row for each way."""
-    parser = argparse.ArgumentParser()
+    parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
     seconds = parser.parse_args().seconds
     core = (os.cpu_count() or 1) - 1

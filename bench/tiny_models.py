@@ -4,8 +4,9 @@
 real models, whose tokenizers are taken; FOLDER gets `chat` (a Llama of 3M parameters) and `embed`.
 """
 
-import sys
 from pathlib import Path
+
+from bench.arguments import arguments
 
 HIDDEN, LAYERS, HEADS = 64, 2, 2
 
@@ -48,4 +49,4 @@ def make(chat: Path, embed: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(*map(Path, sys.argv[1:4]))
+    make(*arguments(__doc__, chat_model=Path, embedding_model=Path, folder=Path))

@@ -7,11 +7,12 @@ write each; any other POST gets a chat answer, any GET the model list.
 import asyncio
 import json
 import re
-import sys
 from typing import cast
 
 import httptools
 import uvloop
+
+from bench.arguments import arguments
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n"
 PLAN = re.compile(rb"chunks=(\d+) pace=(\d+)ms")
@@ -108,4 +109,4 @@ async def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(*arguments(__doc__, port=int)))

@@ -58,7 +58,7 @@ def test_the_table_of_options_is_that_of_the_command() -> None:
 def test_the_import_of_the_page_is_a_real_one(tmp_path: Path) -> None:
     page = DOCS / "coming-from-litellm.md"
     theirs, told = blocks(page, "text")
-    (ours,) = blocks(page, "yaml")
+    ours, _keys = blocks(page, "yaml")
     source = tmp_path / "config.yaml"
     source.write_text(theirs, encoding="utf-8")
     out, err = io.StringIO(), io.StringIO()

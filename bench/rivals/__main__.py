@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+from bench.arguments import arguments
 from bench.proxies import CONTENDERS, RIVALS
 from bench.rivals.installed import from_npm, from_pypi
 
@@ -23,4 +24,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     main()

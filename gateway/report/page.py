@@ -25,8 +25,10 @@ class Page:
         self._money = Rounding(max(amounts))
 
     def text(self) -> str:
-        """The whole page."""
+        """The whole page; one line where there is nothing to tell."""
         report, period = self._report, self._report.period
+        if not report.models:
+            return self._say("empty", first=period.first, last=period.last, zone=period.zone) + "\n"
         parts = [
             f"# {self._say('title')}",
             self._say(

@@ -90,6 +90,23 @@ def test_the_wheel_is_built_by_what_the_lock_file_names() -> None:
     assert all("--require-hashes" in line or "--no-index" in line for line in installs)
 
 
+def pins(file: Path) -> set[tuple[str, str]]:
+    """The names and versions of a lock file."""
+    return set(re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", file.read_text(encoding="utf-8")))
+
+
+def test_the_image_holds_what_the_gateway_and_its_traces_need_as_it_was_tested() -> None:
+    file = DEPLOY / "image.txt"
+    assert any(line.endswith(f"-r {file.name}") for one in GATEWAY.all("RUN") for line in one.split(" && "))
+    held = pins(file)
+    assert pins(ROOT / "requirements.lock") < held < pins(ROOT / "requirements-test.lock")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    traces = {re.split("[<>=]", one)[0] for one in extras["optional-dependencies"]["otlp"]}
+    assert traces <= {name for name, _ in held}
+    entries = re.split(r"(?m)^(?=\S)", file.read_text(encoding="utf-8"))[1:]
+    assert all("--hash=sha256:" in entry and "://" not in entry for entry in entries)
+
+
 def test_the_gateway_starts_with_the_command_of_the_package() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     (command,) = GATEWAY.command("ENTRYPOINT")

@@ -14,7 +14,7 @@ import pytest
 from backend import engine, install, messages, processes, up
 from backend.prepare import Prepared
 from backend.problem import Problem, Stopped
-from backend.progress import Progress, log_lines
+from backend.progress import Progress, log_lines, log_step
 from backend.stopping import StopSignals
 
 STAND_IN = """
@@ -148,6 +148,55 @@ def test_log_lines_lose_prefixes_colours_and_old_states_of_bars(tmp_path: Path) 
     )
     assert log_lines(log) == ["Starting up", "Loading: 50%", "Waiting for it."]
     assert log_lines(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("said", "step"),
+    [
+        ("Collecting numpy==2.4.6\n  Using cached numpy-2.4.6.whl (16 MB)\n", "Collecting numpy==2.4.6"),
+        ("Downloading a.whl\n     ━━━━ 3.1/9.0 MB 12.1 MB/s eta 0:00:01\n", "Downloading a.whl"),
+        (
+            "Installing collected packages: setuptools, a\n  Attempting uninstall: setuptools\n"
+            "    Found existing installation: setuptools 65.5.0\n    Uninstalling setuptools-65.5.0:\n"
+            "      Successfully uninstalled setuptools-65.5.0\n",
+            "Installing collected packages: setuptools, a",
+        ),
+        (
+            "(Worker pid=7) INFO 11-29 21:46:01 [cpu_model_runner.py:68] Starting to load model /m...\n"
+            "(EngineCore pid=6) INFO 11-29 21:46:01 [ompmultiprocessing.py:185] \treserved_cpus=[1]\n",
+            "Starting to load model /m...",
+        ),
+        (
+            "INFO 11-29 21:45:46 [core.py:133] Initializing a V1 LLM engine (v1) with config: model=/m\n",
+            "Initializing a V1 LLM engine (v1)",
+        ),
+        ("Found 3 things\n", ""),
+    ],
+)
+def test_the_shown_step_is_no_noise(tmp_path: Path, said: str, step: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(said)
+    assert log_step(log) == step
+
+
+def test_what_is_shown_of_a_child_is_its_step(tmp_path: Path) -> None:
+    shown: list[str] = []
+    told = tmp_path / "told"
+
+    class Shown(Progress):
+        def update(self, detail: str) -> None:
+            shown.append(detail)
+            if detail:
+                told.touch()
+
+    script = (
+        "import pathlib, sys, time\nprint('Collecting a\\nUsing cached a.whl', flush=True)\nleft = 3000\n"
+        "while not pathlib.Path(sys.argv[1]).exists() and (left := left - 1): time.sleep(0.01)\n"
+    )
+    child = processes.start("it", [sys.executable, "-c", script, str(told)], tmp_path / "log")
+    with StopSignals() as signals:
+        processes.finish(child, Shown(StringIO()), signals, "Waiting")
+    assert set(shown) - {""} == {"Collecting a"}
 
 
 def test_progress_off_a_terminal_is_lines() -> None:

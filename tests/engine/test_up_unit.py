@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pages import READMES, blocks
 
 from backend import install, machine, messages, models, up
 from backend.folders import cache_folder, engine_venv, forget_old_logs
@@ -42,15 +43,27 @@ def test_the_written_config_is_accepted_as_it_is(tmp_path: Path, host: str, embe
         9464,
     )
     assert loaded.config.upstreams["local"].base_url == "http://127.0.0.1:8000/v1"
-    assert list(loaded.config.models) == (["smollm2", "minilm"] if embed else ["smollm2"])
+    served = {
+        name: [(one.upstream, one.model) for one in model.candidates]
+        for name, model in loaded.config.models.items()
+    }
+    chat, embedding = [("local", "smollm2")], [("embed", "minilm")]
+    expected = {"small": chat, "smollm2": chat} | ({"embed": embedding, "minilm": embedding} if embed else {})
+    assert served == expected
 
 
-def test_the_config_for_the_way_without_the_engine_is_five_lines_that_work(tmp_path: Path) -> None:
-    text = messages.WITHOUT_ENGINE.partition("\n\n")[2]
-    assert len(text.splitlines()) == 5
-    path = tmp_path / "sluice.yaml"
-    path.write_text(text)
-    assert load(path, {"OPENAI_API_KEY": "k"}).problems == []
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_every_served_name_is_printed(embeddings: bool) -> None:
+    engines = {"smollm2": 8000} | ({"minilm": 8001} if embeddings else {})
+    said = messages.ready("127.0.0.1", 8080, 9464, engines, "logs")
+    names = "small, also called smollm2" + ("; embed, also called minilm" if embeddings else "")
+    assert f"  models   {names}\n" in said
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_the_config_for_the_way_without_the_engine_is_that_of_the_readme(page: Path) -> None:
+    (shown,) = blocks(page, "yaml")
+    assert messages.WITHOUT_ENGINE.partition("\n\n")[2] == shown
 
 
 @pytest.mark.parametrize(

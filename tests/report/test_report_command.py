@@ -144,8 +144,21 @@ def test_where_nothing_is_kept_it_says_so(folder: Path, capsys: pytest.CaptureFi
 def test_no_file_is_made_where_there_is_none(folder: Path, capsys: pytest.CaptureFixture[str]):
     put(folder, {"store": "sqlite", "path": "other.db"})
     assert main(["report"]) == 0
-    assert "No request of these days can be compared." in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("No request from ")
     assert not (folder / "other.db").exists()
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "No request from"), ("ko", "기간의 요청이 없습니다.")])
+def test_days_without_a_request_are_one_line_that_says_what_to_do(
+    folder: Path, capsys: pytest.CaptureFixture[str], language: str, said: str
+):
+    assert main(["report", "--from", "2026-01-16", "--to", "2026-01-31", "--lang", language]) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    assert said in out
+    assert all(word in out for word in ("2026-01-16", "2026-01-31", "`sluice serve`", "`--from`"))
+    assert main(["report", "--from", EARLIER, "--to", EARLIER, "--lang", language]) == 0
+    assert "| `m-small` |" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_read_is_status_1(folder: Path, capsys: pytest.CaptureFixture[str]):
