@@ -212,7 +212,7 @@ LOADS: dict[str, list[Load]] = {
     ],
     "short": [
         Load(
-            f"(b) chat, {tokens} tokens, {callers} callers", "chat", callers, CHAT, chat(tokens), warm_s=15.0
+            f"(b) chat, {tokens} tokens, {callers} callers", "chat", callers, CHAT, chat(tokens), warm_s=45.0
         )
         for tokens in (1, 4)
         for callers in (32, 64)

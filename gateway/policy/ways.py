@@ -20,7 +20,7 @@ AT_ONCE: Final = "at_once"  # a free slot takes who is there
 LOAD: Final = 3
 """Fewer calls present than this are not worth a trial: nobody waits as long as `max_inflight` is 2."""
 REST_S: Final = 30.0
-"""Time under load from a verdict to the next trial, twice as long each time that one changes nothing ..."""
+"""Time under load from a verdict to the next trial, twice as long when all rivals have changed nothing ..."""
 LONGEST_REST_S: Final = 480.0
 """... up to this; but no longer than until for a REST_S the load was half or twice what it had been."""
 SPELL_S: Final = 0.5
@@ -33,6 +33,7 @@ _TURNS: Final = 6
 come in bursts."""
 _ENOUGH: Final = 0.03  # what is gained has to be so much (in logarithms) before another way is taken
 _KEEP: Final = 0.01  # and merging less than this before it is left again
+_FIRST_PAIRS: Final = 4  # so many at least in the first trial, by whose verdict most is done
 _PAIRS: Final = 8  # after so many the mean alone decides
 _DOUBT: Final = 0.1  # over the number of pairs it is the least error: a few may agree by chance
 _HOPELESS: Final = math.log(0.5)  # a spell in which calls take twice as long is cut short
@@ -167,9 +168,11 @@ class Ways:
 
     def _decide(self, *, better: bool) -> None:
         """The trial is over: whether the rival is better."""
-        self._rest = REST_S if better else min(max(REST_S, 2 * self._rest), LONGEST_REST_S)
         if better:
+            self._rest, self._turns = REST_S, 0
             self.chosen = self._rival
+        elif (self._turns + 1) % (len(self._ways) - 1) == 0:  # each rival has been tried as often
+            self._rest = min(2 * self._rest, LONGEST_REST_S)
         self._end()
 
     def _is_time(self) -> bool:
@@ -198,7 +201,8 @@ class Ways:
         more = self._failed(self._rival) - self._failed(self.chosen)
         if abs(more) > _FAIL:
             return more < 0.0
-        if pairs < 2:
+        # The rival's first two spells follow each other: one hiccup of the machine spoils both.
+        if pairs < (2 if self._rest else _FIRST_PAIRS):
             return None
         gains = [
             (scores[at + 1] - scores[at]) * (1.0 if at % 4 == 0 else -1.0) for at in range(0, len(scores), 2)

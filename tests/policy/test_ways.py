@@ -270,10 +270,21 @@ def test_of_calls_that_are_always_merged_no_gain_over_single_ones_is_told() -> N
     assert callers.ways.view() == {"way": AT_ONCE}
 
 
+def test_a_hiccup_in_the_first_trial_spoils_no_verdict() -> None:
+    """It falls into both of the rival's first spells, and makes a way that is a third faster look slower."""
+    callers = Callers(0.3, 0.1, 1)
+    callers.run(0.8)
+    callers.gains[TOGETHER] = -0.3
+    callers.run(0.9)
+    callers.gains[TOGETHER] = 0.3
+    callers.run(8.0)
+    assert callers.ways.chosen == TOGETHER
+
+
 def test_short_bursts_of_load_are_not_spent_on_trials() -> None:
     """The rest between two of them is time under load: of four seconds a minute it takes seven minutes."""
     callers = Callers(-0.2, 0.1, 1)
-    callers.run(4.0)
+    callers.run(6.0)
     assert callers.calls[TOGETHER] > 0
     callers.calls = dict.fromkeys(ALL, 0)
     for _ in range(6):
