@@ -157,7 +157,7 @@ class Ways:
         ports = {"direct": self.direct.port} | {one.name: one.port for one in self.gateways}
         found: dict[str, list[Stretch]] = {name: [] for name in ports}
         for name, port in ports.items():
-            warm_s = 1.0 if name in ("direct", "off") else load.warm_s
+            warm_s = load.warm_s if name == "eager" else 1.0
             await loop(port, load.path, load.make, load.callers, warm_s)
         for number in range(rounds):
             order = list(ports.items())

@@ -207,8 +207,8 @@ class Batcher:
     def _await(self, calls: int, now: float) -> None:
         """So many have been answered together and may come back as one."""
         self._returning = calls + (self._returning if now < self._until else 0)
-        gap, longest = self._tuning.patience()
-        self._until, self._latest = now + gap, now + longest
+        # The first one has all of the time: before it comes all of them are answered.
+        self._until = self._latest = now + self._tuning.patience()[1]
 
     def _returned(self, now: float) -> None:
         """One of those who are awaited has come, or the time is over."""
