@@ -11,7 +11,6 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.caller import Standing, Terms
-from gateway.policy.line import STILL_S
 from gateway.policy.rate_limit import Meter
 
 
@@ -75,7 +74,6 @@ class Account:
         self.day = day
         self.gone = spent  # nano-dollars of that day, reserved ones included
         self._held_s = self.PLACE_S  # mean time for which a place is held
-        self._taken_at = -math.inf  # the last one
 
     def reserve(self, ask: Ask, day: str, now: float, id: str = "") -> Reservation | Denial:
         """Take all of it, or nothing and say why."""
@@ -97,7 +95,6 @@ class Account:
         if budget is not None:
             cost = ask.promised(budget - self.gone)
         self.places += 1
-        self._taken_at = now
         self.gone += cost
         if requests is not None:
             requests.take(1, now)
@@ -130,9 +127,7 @@ class Account:
         """The limit of places or requests that is reached, and the wait for it; none has no name."""
         limit, longest, concurrency = "", 0.0, self.terms.concurrency
         if concurrency is not None and self.places >= concurrency:
-            # Of calls that hang the mean tells nothing, for none ends.
-            still_s = min(now - self._taken_at, STILL_S)
-            limit, longest = "concurrency", max(1e-3, self._held_s / concurrency, still_s)
+            limit, longest = "concurrency", max(1e-3, self._held_s / concurrency)
         if self.requests is not None and (wait := self.requests.wait(1, now)) > longest:
             limit, longest = "rpm", wait
         return limit, longest

@@ -95,17 +95,6 @@ def test_when_an_account_is_full_for_any_call(
         assert found == Denial(told.limit, pytest.approx(told.wait))
 
 
-def test_while_calls_hang_the_wait_for_a_place_is_not_that_of_quick_ones() -> None:
-    of = account(Terms(concurrency=1))
-    for _ in range(40):
-        taken = of.reserve(NOTHING, DAY, NOW)
-        assert not isinstance(taken, Denial)
-        of.settle(taken, 0, 0, NOW + 0.01)
-    of.reserve(NOTHING, DAY, NOW + 1.0)
-    waits = [denial.wait for at in (1.001, 3.0, 99.0) if (denial := of.full(NOW + at)) is not None]
-    assert waits == [pytest.approx(0.015, abs=0.005), pytest.approx(2.0), 5.0]
-
-
 def test_after_the_wait_it_is_not_full() -> None:
     of = account(Terms(rpm=7), 7)
     denial = of.full(NOW)
