@@ -7,7 +7,6 @@ the others need the engine (`make run` installs it), whose models are random one
 around them is what limits, but for `real`, which is SmolLM2.
 """
 
-import argparse
 import itertools
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 import uvloop
 
 from backend import engine, folders, processes
+from bench.arguments import parser_of
 from bench.callers import KEY, Make, Stretch, listed, loop
 from bench.contender import ROOT, Contender, free_port, serving
 from bench.measure import machine, on_core
@@ -257,7 +257,7 @@ def table(load: Load, found: Mapping[str, Sequence[Stretch]]) -> str:
 
 def main() -> None:
     """Run the loads that were asked for and print a table for each."""
-    parser = argparse.ArgumentParser(prog="python -m bench.batching", description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("parts", nargs="*", default=list(LOADS), help=f"of: {', '.join(LOADS)}; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one stretch")

@@ -4,11 +4,11 @@ By hand, with the extra `exact-tokens`. Every text is cut in pieces: an estimato
 the rest are estimated. Texts of your own, as files, take the place of the few short ones in here.
 """
 
-import argparse
 import json
 import random
 from pathlib import Path
 
+from bench.arguments import parser_of
 from gateway.call import CHAT, Estimate, Tokens
 from gateway.policy.tokens import Estimator, Exact
 from gateway.wire import exact_tokens, payload
@@ -109,7 +109,7 @@ def errors(estimator: Estimator, judged: list[str], model: str, exact: Exact) ->
 
 def main() -> None:
     """Print the table, before and after learning."""
-    parser = argparse.ArgumentParser(prog="python -m bench.estimates", description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--piece", type=int, default=100, metavar="N", help="characters; default 100")
     given = parser.parse_args()

@@ -4,12 +4,12 @@
 each phase: calls a second, latencies, the most memory, `sluice_redis_up`, and how soon after SIGCONT it is 1.
 """
 
-import argparse
 import asyncio
 import signal
 from collections import Counter
 from time import monotonic
 
+from bench.arguments import parser_of
 from bench.limited import Client, Counting, Limited, Redis
 from bench.measure import memory_bytes, tree
 
@@ -76,7 +76,7 @@ async def run(load: Load, redis: Redis, gateway: Limited, seconds: float) -> Non
 
 async def main() -> None:
     """Start everything, run, end everything."""
-    parser = argparse.ArgumentParser(prog="python -m bench.redis_pause", description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, metavar="N", help="of the pause; default 60")
     parser.add_argument("--on-failure", default="local", choices=["local", "open", "closed"])
     given = parser.parse_args()

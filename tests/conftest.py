@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from doubles.gateway import InProcessGateway, StartGateway
+from doubles.listing_engine import ListingEngine
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
 
@@ -15,6 +16,19 @@ async def upstream() -> AsyncIterator[FaultUpstream]:
     """A fault upstream on the test's loop."""
     async with FaultUpstream() as one:
         yield one
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[FaultUpstream]:
+    """A second upstream, in good health."""
+    async with FaultUpstream() as one:
+        yield one
+
+
+@pytest.fixture
+def engine(upstream: FaultUpstream) -> ListingEngine:
+    """The upstream as an engine that takes lists."""
+    return ListingEngine(upstream)
 
 
 @pytest.fixture

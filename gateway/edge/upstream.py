@@ -132,11 +132,12 @@ class Upstream:
         told = read_error(body) or (read_text(body) if status in _MAY_BE_TEXT else None)
         answered = f"answered with status {status}"
         wrong_path = is_wrong_path(status, None if told is None else told.message)
-        if status < 400:
-            inner = told.status if told is not None and status < 300 else None
-            if status < 300:
-                answered = "answered with an error" if inner is None else f"answered with status {inner}"
+        if status < 300:
+            inner = told.status if told is not None else None
+            answered = "answered with an error" if inner is None else f"answered with status {inner}"
             status = inner or 502
+        elif status < 400:  # a redirect, which is not followed
+            status = 502
         wait = retry_after(headers, unix_now()) if headers is not None else None
         spent = told is not None and is_spent(status, told.message, wait, told.code, told.type)
         if told is not None and status in _MAY_OVERFLOW and overflow(told.message, told.code, told.type):

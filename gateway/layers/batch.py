@@ -248,7 +248,8 @@ class Batching:
     def _arm(self, group: Group) -> None:
         """One timer for a group, for the moment at which its oldest has waited long enough."""
         batcher = group.batcher
-        due = None if batcher.idle else batcher.next_due()
+        idle = batcher.idle
+        due = None if idle else batcher.next_due()
         if group.timer is not None:
             if due is not None and group.rings_at <= due:
                 return  # it sets itself again
@@ -257,9 +258,8 @@ class Batching:
         if due is not None:
             now = self._clock()
             group.rings_at = max(due, now + 0.001)
-            delay = group.rings_at - now
-            group.timer = asyncio.get_running_loop().call_later(delay, self._due, group)
-        elif batcher.idle and self._groups.get(group.key) is group:
+            group.timer = asyncio.get_running_loop().call_later(group.rings_at - now, self._due, group)
+        elif idle and self._groups.get(group.key) is group:
             del self._groups[group.key]  # and never one that has come after it
             self._spare = group
 

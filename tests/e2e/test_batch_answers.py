@@ -16,11 +16,6 @@ from doubles.vocabulary import COMPLETIONS, EMBEDDINGS, ask
 WINDOW = {"policy": "window", "max_wait": "50ms"}
 
 
-@pytest.fixture
-def engine(upstream: FaultUpstream) -> ListingEngine:
-    return ListingEngine(upstream)
-
-
 def refusing(engine: ListingEngine, refused: Callable[[Any], bool], status: int, message: str) -> None:
     """Calls for which `refused` is true get an error, all others the engine's answer."""
 

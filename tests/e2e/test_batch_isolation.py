@@ -30,11 +30,6 @@ NAMES = tuple("abcdefgh")
 FEW = NAMES[:3]
 
 
-@pytest.fixture
-def engine(upstream: FaultUpstream) -> ListingEngine:
-    return ListingEngine(upstream)
-
-
 async def test_batch_03_a_poison_input_fails_its_own_caller_only(
     start_gateway: StartGateway, engine: ListingEngine
 ) -> None:

@@ -17,7 +17,6 @@ from doubles.listing_engine import (
     own,
     text,
 )
-from doubles.upstream import FaultUpstream
 from doubles.vocabulary import EMBEDDINGS, ask
 from doubles.waiting import eventually
 
@@ -25,11 +24,6 @@ from gateway.config.load import load
 from gateway.reload import take
 
 FEW = ("a", "b", "c")
-
-
-@pytest.fixture
-def engine(upstream: FaultUpstream) -> ListingEngine:
-    return ListingEngine(upstream)
 
 
 async def test_batch_11_who_leaves_before_it_goes_is_not_in_it(

@@ -16,11 +16,6 @@ from doubles.vocabulary import C0, CHAT, COMPLETIONS, EMBEDDINGS, ask
 TEXTS = ("alpha", "beta", "gamma")
 
 
-@pytest.fixture
-def engine(upstream: FaultUpstream) -> ListingEngine:
-    return ListingEngine(upstream)
-
-
 async def together(
     port_of: Any, engine: ListingEngine, bodies: list[Any], headers: Any = (), path: str = EMBEDDINGS
 ) -> list[Answer]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import openai
 import pytest
@@ -16,13 +15,6 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, S0, ask
 
 ONE_TRY = {"attempts": 1}
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[FaultUpstream]:
-    """A second upstream, in good health."""
-    async with FaultUpstream() as one:
-        yield one
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -28,13 +28,6 @@ WORDS = {
 MUTE = "Please reduce the length of the messages or completion."
 SPREAD = 1.3
 """The engine's tokens are not quite as many as the gateway would guess."""
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[FaultUpstream]:
-    """A second upstream, in good health."""
-    async with FaultUpstream() as one:
-        yield one
 
 
 class Engine:

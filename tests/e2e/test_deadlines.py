@@ -1,7 +1,6 @@
 """One deadline for queue, attempts and pauses together; who leaves in between leaves nothing behind."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -20,13 +19,6 @@ LONG = {"attempts": 9, "max": "60s", "budget": 1.0}
 BUSY = replies.error(429, headers=[("retry-after-ms", "250")])
 AWAY = replies.error(429, headers=[("retry-after", "30")])
 """A pause that no test waits for."""
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[FaultUpstream]:
-    """A second upstream, in good health."""
-    async with FaultUpstream() as one:
-        yield one
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])

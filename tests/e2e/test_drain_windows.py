@@ -3,21 +3,16 @@
 import asyncio
 from pathlib import Path
 
-import pytest
 from doubles.gateway import GatewayProcess, StartGateway
 from doubles.listing_engine import ListingEngine, gathered, merging, own, text
 from doubles.rawclient import RawClient, request_bytes
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import EMBEDDINGS, ask
+from doubles.waiting import eventually
 
 FEW = ("a", "b", "c")
 LONG = {"policy": "window", "max_wait": "60s"}
 """Longer than any test waits, and than the drain's own time."""
-
-
-@pytest.fixture
-def engine(upstream: FaultUpstream) -> ListingEngine:
-    return ListingEngine(upstream)
 
 
 async def test_ops_02_a_window_ends_with_the_gateway(
@@ -41,14 +36,13 @@ async def test_ops_02_whose_body_comes_during_the_drain_is_not_held_back_either(
     sent = request_bytes("POST", EMBEDDINGS, text("late"))
     async with await RawClient.open(gateway.port) as client:
         await client.send(sent[:-5])
+        serve = gateway._gateway._serve
+        await eventually(lambda: bool(serve.open_calls), "its head is there")
+        stopping = asyncio.create_task(gateway.stop())
+        await eventually(lambda: serve.closed, "the gateway takes no new call")
+        await client.send(sent[-5:])
+        own(await client.response(), "late")
         async with asyncio.timeout(10):
-            while not gateway._gateway._serve.open_calls:
-                await asyncio.sleep(0)
-            stopping = asyncio.create_task(gateway.stop())
-            while not gateway._gateway._serve.closed:
-                await asyncio.sleep(0)
-            await client.send(sent[-5:])
-            own(await client.response(), "late")
             await stopping
 
 

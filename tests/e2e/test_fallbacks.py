@@ -1,7 +1,6 @@
 """Other candidates, then other models: who is called in place of whom, and what the client is told of it."""
 
 import socket
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, COMPLETIONS, EMBEDDINGS, S0, ask
 
 QUOTA = "You have reached your specified API usage limits."
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[FaultUpstream]:
-    """A second upstream, in good health."""
-    async with FaultUpstream() as one:
-        yield one
 
 
 @pytest.fixture

@@ -24,13 +24,6 @@ NAME = "engine.example"
 """A host whose addresses a test decides."""
 
 
-@pytest.fixture
-async def other() -> AsyncIterator[FaultUpstream]:
-    """A second upstream, in good health."""
-    async with FaultUpstream() as one:
-        yield one
-
-
 def section(kind: str, **timeouts: str) -> dict[str, Any]:
     return {"transport": kind, "timeouts": {"connect": "200ms", **timeouts}}
 

@@ -19,11 +19,6 @@ from doubles.vocabulary import COMPLETIONS, E0, EMBEDDINGS, ask
 TEN = {"max_inputs": 10}
 
 
-@pytest.fixture
-def engine(upstream: FaultUpstream) -> ListingEngine:
-    return ListingEngine(upstream)
-
-
 def listed(count: int, **more: Any) -> dict[str, Any]:
     return {**E0, "input": [f"text {number}" for number in range(count)], **more}
 

@@ -1,6 +1,5 @@
 """Every attempt is paid for, by whoever was counted on; what nobody counted or priced is said to be so."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ CHEAP = {"input": 1, "output": 2}
 USD = 1_000_000_000
 FAILED = {"error": {"message": "cut off", "type": "server_error", "code": 500}, "usage": counted(100, 10)}
 FAILED_COST = 100 * 3_000 + 10 * 15_000
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[FaultUpstream]:
-    """A second upstream, in good health."""
-    async with FaultUpstream() as one:
-        yield one
 
 
 def priced(*urls: str, path: Path, limits: Any = None, prices: Any = (DEAR, CHEAP)) -> dict[str, Any]:

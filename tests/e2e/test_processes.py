@@ -81,19 +81,18 @@ async def test_a_second_signal_leaves_no_worker_and_no_folder(
     await upstream.idle()
 
 
+def ended(command: list[str], environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """What a command that is to end by itself has come to."""
+    return subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
 async def test_a_second_gateway_on_the_port_is_refused(upstream: FaultUpstream, tmp_path: Path) -> None:
     config = settings(upstream.url, server={"workers": 2})
     with GatewayProcess(config, tmp_path) as gateway:
         second = {**config, "server": {**config["server"], "port": gateway.port}}
-        done = await to_thread(
-            subprocess.run,
-            serve(tmp_path, second),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        done = await to_thread(ended, serve(tmp_path, second))
         assert done.returncode == 1
         assert "cannot listen: Address already in use" in done.stderr
         assert "Traceback" not in done.stderr
@@ -102,15 +101,8 @@ async def test_a_second_gateway_on_the_port_is_refused(upstream: FaultUpstream, 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_auth_08_without_the_strict_parser_it_does_not_serve(tmp_path: Path, workers: int) -> None:
-    done = subprocess.run(
-        serve(tmp_path, settings("http://127.0.0.1:9/v1", server={"workers": workers})),
-        cwd=ROOT,
-        env=os.environ | {"AIOHTTP_NO_EXTENSIONS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    config = settings("http://127.0.0.1:9/v1", server={"workers": workers})
+    done = ended(serve(tmp_path, config), os.environ | {"AIOHTTP_NO_EXTENSIONS": "1"})
     assert done.returncode == 1
     assert "aiohttp's C parser is missing" in done.stderr
     assert "Traceback" not in done.stderr
@@ -139,15 +131,7 @@ def test_workers_that_cannot_start_end_the_gateway(tmp_path: Path) -> None:
     config = settings(NOWHERE, server={"workers": 2})
     arguments = serve(tmp_path, config)[3:]
     environ = temporary(tmp_path / "temporary")
-    done = subprocess.run(
-        [sys.executable, "-c", limited, *arguments],
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = ended([sys.executable, "-c", limited, *arguments], environ)
     assert done.returncode == 1, done.stderr
     assert "a worker cannot start" in done.stderr
     assert "starting another" not in done.stderr

@@ -1,6 +1,5 @@
 """Retries of the SDK, the gateway and its fallbacks together are few calls, and one where one is wanted."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -12,13 +11,6 @@ from doubles.routed import routed
 from doubles.script import FIN, RST, Step, piece, sse_head, stream
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, S0, ask
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[FaultUpstream]:
-    """A second upstream, in good health."""
-    async with FaultUpstream() as one:
-        yield one
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
