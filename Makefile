@@ -50,7 +50,7 @@ check: $(TESTING)
 	$(VENV)/bin/mypy
 
 bench: $(TESTING)
-	$(VENV)/bin/python -m bench
+	$(VENV)/bin/python -m benchmarks
 
 # LlamaIndex fits only an older OpenAI SDK than the one that is tested here, so it has an environment of its own (0.3 GB).
 # Where that is missing, the tests of its example are skipped.

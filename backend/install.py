@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend import processes
-from backend.folders import PACKAGE, cache_folder, engine_venv, make_folder, only_one
-from backend.machine import GB, require_disk, require_machine, require_system_packages
-from backend.problem import CannotRunError, Problem, Stopped
+from backend.errors import CannotRunError, Problem, Stopped
+from backend.paths import PACKAGE, cache_folder, engine_venv, make_folder, only_one
+from backend.preflight import GB, require_disk, require_machine, require_system_packages
 from backend.progress import Progress
-from backend.stopping import StopSignals
+from backend.signals import StopSignals
 
 CANNOT_RUN = 3
 Step = Callable[[str, list[str]], None]

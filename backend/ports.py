@@ -4,7 +4,7 @@ import errno
 import socket
 from collections.abc import Collection
 
-from backend.problem import Problem
+from backend.errors import Problem
 
 _NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 

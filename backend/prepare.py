@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend import install, processes
-from backend.folders import PACKAGE, make_folder, only_one
-from backend.machine import require_disk
-from backend.problem import Problem
+from backend.errors import Problem
+from backend.paths import PACKAGE, make_folder, only_one
+from backend.preflight import require_disk
 from backend.progress import Progress
-from backend.stopping import StopSignals
+from backend.signals import StopSignals
 
 # The version is the package's. Whoever changes how it is prepared renames it, or old folders are reused.
 _CHAT_FOLDER = "smollm2-135m-instruct-0.1.2"

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.folders import make_folder
-from backend.problem import Problem
+from backend.errors import Problem
+from backend.paths import make_folder
 from backend.progress import Progress, log_lines, log_step
-from backend.stopping import StopSignals
+from backend.signals import StopSignals
 
 _POLL_S = 0.2
 _KILLED_BOUND_S = 5.0

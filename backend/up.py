@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from backend import engine, install, messages, ports, processes
-from backend.folders import cache_folder, forget_old_logs, make_folder
+from backend import engine, install, ports, processes
+from backend import templates as messages
+from backend.errors import CannotRunError, Problem, Stopped
+from backend.paths import cache_folder, forget_old_logs, make_folder
 from backend.prepare import Prepared, prepare
-from backend.problem import CannotRunError, Problem, Stopped
 from backend.progress import Progress
-from backend.stopping import StopSignals
+from backend.signals import StopSignals
 
 _GATEWAY_BOUND_S = 30.0
 _GATEWAY_GRACE_S = 10.0  # its own drain, of 5 s, fits in

@@ -1,12 +1,13 @@
 """Fixtures that start an upstream and the gateway, and end both."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.listing_engine import ListingEngine
+from doubles.redis_server import RedisServer
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
 
@@ -51,3 +52,17 @@ async def start_gateway(tmp_path: Path) -> AsyncIterator[StartGateway]:
 async def gateway(upstream: FaultUpstream, start_gateway: StartGateway) -> InProcessGateway:
     """A gateway without keys in front of `upstream`."""
     return await start_gateway(settings(upstream.url))
+
+
+@pytest.fixture(scope="session")
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One server for all tests that leave it running."""
+    with RedisServer(tmp_path_factory.mktemp("redis")) as one:
+        yield one
+
+
+@pytest.fixture
+def redis_server(shared_redis: RedisServer) -> RedisServer:
+    """An empty server, answering. Whoever pauses it resumes it."""
+    shared_redis.command("FLUSHALL")
+    return shared_redis

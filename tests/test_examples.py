@@ -19,13 +19,13 @@ from doubles.rawclient import RawClient, call
 from doubles.script import RST, Until, frame, full, head, piece, sse_head
 from doubles.settings import KEY, settings
 from doubles.threaded import ThreadedUpstream
-from pages import EXAMPLES, READMES, ROOT, blocks, table
+from kit.pages import EXAMPLES, READMES, ROOT, blocks, table
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway import check
-from gateway.catalogue import Catalogue
-from gateway.gauges import Budgets
-from gateway.metrics import Metrics
+from gateway.cli import check
+from gateway.pricing.catalogue import Catalogue
+from gateway.telemetry.collectors import Budgets
+from gateway.telemetry.metrics import Metrics
 
 README = READMES[0]
 DOCS = ROOT / "docs"
@@ -142,14 +142,14 @@ def test_the_config_of_the_readme_passes_its_check(engine, tmp_path):
     assert "https://api.openai.com/v1" in config
     file = tmp_path / "sluice.yaml"
     file.write_text(config.replace("https://api.openai.com/v1", engine.upstream.url), encoding="utf-8")
-    (candidate,) = yaml.safe_load(config)["models"]["small"]["candidates"]
-    engine.upstream.reply(replies.models(candidate["model"]))
+    (model,) = yaml.safe_load(config)["models"]  # the application's own name for it, and the upstream's
+    engine.upstream.reply(replies.models(model))
     out, err = io.StringIO(), io.StringIO()
     assert check.run(file, False, True, out=out, err=err, environ={"OPENAI_API_KEY": "sk-1"}) == 0
     assert out.getvalue() == "upstreams.openai: ok, 1 model\nok: 1 upstream, 1 model, 0 keys\n"
     # The double is no provider; at the address on the page the price is known.
-    assert err.getvalue().startswith("warning: models.small.candidates[0].price")
-    assert Catalogue().listed("https://api.openai.com/v1", candidate["model"]) is not None
+    assert err.getvalue().startswith(f"warning: models.{model}.candidates[0].price")
+    assert Catalogue().listed("https://api.openai.com/v1", model) is not None
 
 
 async def test_the_pictures_show_the_pipeline(start_gateway, upstream):

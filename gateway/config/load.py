@@ -6,15 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.config.cross_checks import cross_problems, header_problems, unmatched_patterns
 from gateway.config.environment import Expander, TooLargeError
-from gateway.config.left_out import leave_out, take_blank_keys
+from gateway.config.files import UnreadableError, environment, read_text
 from gateway.config.model import Config
+from gateway.config.optional_upstreams import leave_out, take_blank_keys
 from gateway.config.problems import Problem, printable
-from gateway.config.read import Reader
-from gateway.config.references import cross_problems, unmatched_patterns
-from gateway.config.sent_headers import header_problems
-from gateway.config.source import UnreadableError, environment, read_text
-from gateway.config.yaml_text import BrokenYamlError, parse
+from gateway.config.reader import Reader
+from gateway.config.yaml_loader import BrokenYamlError, parse
 
 
 class Loaded(Struct, frozen=True, kw_only=True):

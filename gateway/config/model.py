@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
+from gateway.config.complexity import Cascade, Complexity, Shadow
 from gateway.config.engine_fields import EngineField
 from gateway.config.scalars import (
     Amount,
@@ -36,11 +37,10 @@ from gateway.config.scalars import (
     WholeNumber,
     Workers,
 )
-from gateway.config.section import Section as Section
-from gateway.config.tiers import Cascade, Complexity, Shadow
+from gateway.config.scalars import Section as Section
 
 Kind = Literal["openai", "vllm", "sglang", "llamacpp"]
-Transport = Literal["lean", "aiohttp"]
+Transport = Literal["httptools", "aiohttp"]
 Priority = Literal["interactive", "batch"]
 Capability = Literal["tools", "vision", "json_schema", "audio"]
 Route = Literal["priority", "cheapest", "weighted", "least_loaded", "complexity"]
@@ -64,7 +64,7 @@ class Server(Section, frozen=True, kw_only=True):
     port: TcpPort = 8080
     workers: Workers = 1
     max_body: Bytes = 32 * MIB
-    max_bodies: Bytes = 1024 * MIB
+    max_body_memory: Bytes = 1024 * MIB
     body_timeout: PositiveSeconds = 30.0
     keepalive_timeout: PositiveSeconds = 75.0
     max_queue: WholeNumber = 1024
@@ -137,8 +137,8 @@ class BreakerCfg(Section, frozen=True, kw_only=True):
     """Failures in a row that open the breaker, and seconds that it stays open, first and at most."""
 
     failures: Count = 5
-    open: PositiveSeconds = 5.0
-    max_open: PositiveSeconds = 60.0
+    open_for: PositiveSeconds = 5.0
+    max_open_for: PositiveSeconds = 60.0
 
 
 class Upstream(Section, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class Upstream(Section, frozen=True, kw_only=True):
     rate: Rate = Rate()
     timeouts: Timeouts = Timeouts()
     breaker: BreakerCfg = BreakerCfg()
-    transport: Transport = "lean"
+    transport: Transport = "httptools"
     gpu_hour_usd: Amount | None = None
     cache_salt: Literal["tenant"] | None = None
 
@@ -241,8 +241,8 @@ class Retry(Section, frozen=True, kw_only=True):
 
     attempts: Count = 2
     budget: Fraction = 0.1
-    base: Seconds = 0.05
-    max: Seconds = 2.0
+    backoff_base: Seconds = 0.05
+    backoff_max: Seconds = 2.0
 
 
 class Usage(Section, frozen=True, kw_only=True):

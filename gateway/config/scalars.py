@@ -12,7 +12,13 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from gateway.units import MASK, NANO, Secret, parse_duration, parse_size, parse_usd
+from msgspec import Struct
+
+from gateway.core.units import MASK, NANO, Secret, parse_duration, parse_size, parse_usd
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """Base of every section."""
 
 
 class Scalar(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import yaml
 
 from gateway.config.model import Config, Model, Section, Upstream
-from gateway.config.read import schema
-from gateway.units import MASK, Secret
+from gateway.config.reader import schema
+from gateway.core.units import MASK, Secret
 
 _HARMLESS: Final = frozenset(
     {"anthropic-beta", "anthropic-version", "http-referer", "openai-beta", "openai-organization"}

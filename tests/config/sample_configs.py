@@ -9,7 +9,7 @@ models:
 
 FULL = """\
 server:
-  {host: "::1", port: 0, workers: 2, max_body: 1MiB, max_bodies: 8MiB, body_timeout: 5,
+  {host: "::1", port: 0, workers: 2, max_body: 1MiB, max_body_memory: 8MiB, body_timeout: 5,
    keepalive_timeout: 1m, max_queue: 0, heartbeat: off,
    cors_origins: ["*", "https://app.example.com"], timezone: UTC,
    drain: {delay: 1s, timeout: 0}}
@@ -32,7 +32,7 @@ upstreams:
     max_inputs: 2
     rate: {rpm: 3, tpm: 4}
     timeouts: {connect: 1s, first_byte: 2s, idle: 3s, total: 4s}
-    breaker: {failures: 1, open: 1s, max_open: 2s}
+    breaker: {failures: 1, open_for: 1s, max_open_for: 2s}
     gpu_hour_usd: 2.5
     cache_salt: tenant
 models:
@@ -51,7 +51,7 @@ models:
     batching: {max_size: 8}
     cache: {enabled: true}
   t: {candidates: [{upstream: up}]}
-retry: {attempts: 1, budget: 0, base: 0, max: 1s}
+retry: {attempts: 1, budget: 0, backoff_base: 0, backoff_max: 1s}
 batching:
   {policy: off, max_size: 4, max_tokens: 5, max_wait: 0, max_inflight: 1, merge_max_output: 0,
    merge_chat: off}

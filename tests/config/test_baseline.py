@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from gateway.assembly import routes
+from gateway.assembly.upstreams import routes
 from gateway.config.load import Loaded, load
 from gateway.config.show import as_yaml
-from gateway.money import Price
+from gateway.core.tokens import Price
 
 TWO = """
 upstreams:

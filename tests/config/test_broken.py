@@ -38,7 +38,7 @@ BROKEN = {
         MINIMAL
         + "server: {port: 65536, workers: 0, max_body: 32MB, body_timeout: soon, heartbeat: 0, host: '',"
         " timezone: Mars/Base, max_queue: -1, cors_origins: [https://a.example/path]}\n"
-        "admin: {port: http, host: '127.0.0.1:80'}\nretry: {attempts: 1.5, budget: lots, base:}\n"
+        "admin: {port: http, host: '127.0.0.1:80'}\nretry: {attempts: 1.5, budget: lots, backoff_base:}\n"
         "cache: {enabled: maybe, ttl: 0}\nusage: {store: sqlight, path: ''}\n",
         {
             "server.port": 'must be a whole number from 0 to 65535, such as 8080; found "65536"',
@@ -54,7 +54,7 @@ BROKEN = {
             "admin.host": "without port or brackets",
             "retry.attempts": "must be a whole number",
             "retry.budget": "must be a number from 0 to 10, such as 0.1",
-            "retry.base": "found nothing",
+            "retry.backoff_base": "found nothing",
             "cache.enabled": "must be true or false",
             "cache.ttl": "must be more than 0",
             "usage.store": 'must be one of sqlite, redis, off; found "sqlight"; did you mean "sqlite"?',
@@ -189,13 +189,13 @@ BROKEN = {
     "numbers and prices": (
         upstream(
             "max_concurrency: 0, max_inputs: many, rate: {rpm: -1}, timeouts: {total: 0, first_byte: x},"
-            " breaker: {open: 5m}, kind: vlm"
+            " breaker: {open_for: 5m}, kind: vlm"
         ).replace(
             "{upstream: local}",
             "{upstream: local, price: {input: a},"
             " weight: -1, context_window: 0, capabilities: [tool, vision]}",
         )
-        + "batching: {max_size: 0, policy: greedy}\nretry: {max: 1ms}\n"
+        + "batching: {max_size: 0, policy: greedy}\nretry: {backoff_max: 1ms}\n"
         "redis: {url: 'http://h', on_failure: panic}\n",
         {
             "upstreams.local.max_concurrency": "at least 1",
@@ -203,7 +203,7 @@ BROKEN = {
             "upstreams.local.rate.rpm": "at least 1",
             "upstreams.local.timeouts.total": "must be more than 0",
             "upstreams.local.timeouts.first_byte": 'found "x"',
-            "upstreams.local.breaker.max_open": "must not be less than breaker.open",
+            "upstreams.local.breaker.max_open_for": "must not be less than breaker.open_for",
             "upstreams.local.kind": 'did you mean "vllm"?',
             "models.small.candidates[0].price.input": "an amount is a plain decimal number of USD",
             "models.small.candidates[0].price.output": "required, but missing",
@@ -212,7 +212,7 @@ BROKEN = {
             "models.small.candidates[0].capabilities[0]": 'did you mean "tools"?',
             "batching.max_size": "at least 1",
             "batching.policy": "must be one of eager, window, off",
-            "retry.max": "must not be less than retry.base",
+            "retry.backoff_max": "must not be less than retry.backoff_base",
             "redis.url": "redis:// or rediss:// or unix://",
             "redis.on_failure": "must be one of local, open, closed",
         },

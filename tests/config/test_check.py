@@ -7,12 +7,11 @@ import sys
 
 import pytest
 import yaml
-from sample_configs import FULL, MINIMAL
+from sample_configs import MINIMAL
 
-from gateway import check
-from gateway.cli import main
+from gateway.cli import check
+from gateway.cli.main import main
 from gateway.config.show import effective
-from gateway.config.unbuilt import _ROWS, unbuilt
 
 UNPRICED = (
     "warning: models.small.candidates[0].price: what small costs at local is not known; "
@@ -90,20 +89,3 @@ def test_no_traceback_where_the_terminal_knows_only_ascii(tmp_path):
     done = subprocess.run(command, capture_output=True, env=environ, timeout=60, check=False)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
     assert list(yaml.safe_load(done.stdout)["models"]) == ["größe"]
-
-
-def test_unbuilt_features_are_named_only_where_they_are_asked_for(good):
-    assert unbuilt(good(MINIMAL)) == []
-    quiet = "redis: null\ncache: {enabled: false}\nusage: {store: off}\n"
-    assert unbuilt(good(MINIMAL + quiet)) == []
-
-
-def test_every_unbuilt_feature_is_named_where_it_is_asked_for(good, monkeypatch):
-    # The machine need not have a time zone database.
-    monkeypatch.setattr("gateway.config.scalars.zoneinfo.ZoneInfo", str)
-    named = {line.split(" (")[0] for line in unbuilt(good(FULL))}
-    assert named == {row.field for row in _ROWS}
-
-
-def test_nothing_is_unbuilt_without_a_config(load_text):
-    assert unbuilt(load_text("server: {port: x}")) == []

@@ -24,7 +24,7 @@ DEFAULTS = {
         "port": 8080,
         "workers": 1,
         "max_body": "32MiB",
-        "max_bodies": "1GiB",
+        "max_body_memory": "1GiB",
         "body_timeout": "30s",
         "keepalive_timeout": "75s",
         "max_queue": 1024,
@@ -47,8 +47,8 @@ DEFAULTS = {
             "max_inputs": 2048,
             "rate": {"rpm": None, "tpm": None},
             "timeouts": {"connect": "2s", "first_byte": None, "idle": "60s", "total": "600s"},
-            "breaker": {"failures": 5, "open": "5s", "max_open": "60s"},
-            "transport": "lean",
+            "breaker": {"failures": 5, "open_for": "5s", "max_open_for": "60s"},
+            "transport": "httptools",
             "gpu_hour_usd": None,
             "cache_salt": None,
         }
@@ -87,7 +87,7 @@ DEFAULTS = {
             "cache": CACHE,
         }
     },
-    "retry": {"attempts": 2, "budget": 0.1, "base": "50ms", "max": "2s"},
+    "retry": {"attempts": 2, "budget": 0.1, "backoff_base": "50ms", "backoff_max": "2s"},
     "batching": BATCHING,
     "cache": CACHE,
     "usage": {"store": "sqlite", "path": "./sluice-usage.db"},
@@ -106,7 +106,7 @@ def test_values_are_in_base_units(good):
     server, upstream = config.server, config.upstreams["local"]
     assert (server.max_body, server.body_timeout, server.heartbeat) == (32 * 1024 * 1024, 30.0, 15.0)
     assert (upstream.timeouts.connect, upstream.timeouts.first_byte, upstream.name) == (2.0, None, "local")
-    assert (config.batching.max_wait, config.cache.ttl, config.retry.base) == (0.05, 3600.0, 0.05)
+    assert (config.batching.max_wait, config.cache.ttl, config.retry.backoff_base) == (0.05, 3600.0, 0.05)
     assert config.models["small"].name == "small"
 
 

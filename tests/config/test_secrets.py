@@ -5,7 +5,7 @@ import io
 import pytest
 from sample_configs import MINIMAL
 
-from gateway import check
+from gateway.cli import check
 from gateway.config.show import as_yaml, effective
 
 CANARY = "canary-0123456789abcdef"

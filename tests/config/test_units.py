@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.units import Secret, parse_duration, parse_size, parse_usd
+from gateway.core.units import Secret, parse_duration, parse_size, parse_usd
 
 CANARY = "canary-0123456789"
 

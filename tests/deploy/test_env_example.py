@@ -5,7 +5,7 @@ import re
 
 from deployed import COMPOSE, DEPLOY, ENV_EXAMPLE, ROOT, example_environment, variables
 
-from gateway import check
+from gateway.cli import check
 
 COMPOSE_OWN = {"COMPOSE_FILE", "COMPOSE_PROFILES"}
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))

@@ -264,5 +264,5 @@ async def test_replicas_that_are_not_there_cost_no_call(start_gateway, upstream)
         answer = await call(gateway.port, "POST", "/v1/chat/completions", {"model": "small", "messages": []})
         assert answer.status == 200
     metrics = await gateway.metrics()
-    failed = metrics.value("sluice_upstream_attempts_total", verdict="retryable")
+    failed = metrics.value("sluice_upstream_attempts_total", result="retryable")
     assert failed <= 2 * CONFIG.upstreams["engine-0"].breaker.failures

@@ -42,7 +42,7 @@ class InProcessGateway:
 
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
         # Only here, so that doubles and their own tests work without the gateway's code.
-        from gateway.app import Gateway
+        from gateway.assembly.gateway import Gateway
         from gateway.config.load import load
 
         file = folder / "sluice.yaml"
@@ -88,7 +88,7 @@ class InProcessGateway:
         """Waits until so many requests had this outcome, no request had another, and nothing is in flight."""
         await self.counted("sluice_requests_total", count, outcome=outcome, **labels)
         await self.counted("sluice_requests_total", count)
-        await self.counted("sluice_inflight", 0)
+        await self.counted("sluice_upstream_inflight", 0)
 
 
 def _command_of(pid: str) -> bytes:
@@ -175,7 +175,7 @@ class GatewayProcess:
         """The worker processes that live (Python may start other children of its own)."""
         pid = self.process.pid
         listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        return [int(one) for one in listed if b"gateway.worker" in _command_of(one)]
+        return [int(one) for one in listed if b"gateway.process.worker" in _command_of(one)]
 
     def fds(self) -> int:
         """Open file descriptors."""

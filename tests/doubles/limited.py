@@ -88,9 +88,9 @@ class FrozenClock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = time.monotonic()
         self._unix = 1_795_000_000.0 - self.now  # 2026-11-18, a little after 11:06 UTC
-        for name in ("gateway.app.monotonic", "gateway.accounts.monotonic"):
+        for name in ("gateway.assembly.gateway.monotonic", "gateway.assembly.accounts.monotonic"):
             monkeypatch.setattr(name, lambda: self.now)
-        monkeypatch.setattr("gateway.accounts.unix", lambda: self._unix + self.now)
+        monkeypatch.setattr("gateway.assembly.accounts.unix", lambda: self._unix + self.now)
 
     def passes(self, seconds: float) -> None:
         """So much later."""

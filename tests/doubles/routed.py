@@ -23,7 +23,7 @@ def routed(
     config = settings(urls[0], **more)
     config["upstreams"] = {}
     config["models"] = {"m-small": {"candidates": [], "fallbacks": []}}
-    config["retry"] = {"attempts": 2, "base": "1ms", "max": "2s", **(retry or {})}
+    config["retry"] = {"attempts": 2, "backoff_base": "1ms", "backoff_max": "2s", **(retry or {})}
     small = config["models"]["m-small"]
     for name, url in zip("abcdefgh", urls, strict=False):
         config["upstreams"][name] = {"base_url": url, **upstream}

@@ -32,11 +32,11 @@ async def test_ops_17_a_queue_of_those_who_have_left_is_not_worked_off(
     for client in clients:
         await client.request("POST", CHAT, body)
     await upstream.holding(PLACES)
-    await gateway.counted("sluice_queue_depth", MANY - PLACES)
+    await gateway.counted("sluice_upstream_queue_depth", MANY - PLACES)
     for client in clients:
         await client.close()
     await gateway.counted("sluice_requests_total", MANY, outcome="client_gone")
-    await gateway.counted("sluice_queue_depth", 0)
+    await gateway.counted("sluice_upstream_queue_depth", 0)
     recovers.set()
     assert (await ask(gateway.port, C0)).status == 200
     assert len(upstream.calls) == PLACES + 1
@@ -74,4 +74,4 @@ async def test_ops_08_a_stream_that_nobody_takes_ends_on_both_sides(
         # Its slot is free for another.
         assert (await ask(gateway.port, C0)).status == 200
         await gateway.counted("sluice_requests_total", 1, outcome="client_gone")
-        await gateway.counted("sluice_inflight", 0)
+        await gateway.counted("sluice_upstream_inflight", 0)

@@ -48,7 +48,7 @@ async def test_route_03_an_alias_on_every_route(
     assert answer.header("x-sluice-upstream") == "local"
     assert answer.header("x-sluice-attempts") == "1"
     if served.isascii():
-        assert answer.header("x-sluice-model") == served
+        assert answer.header("x-sluice-upstream-model") == served
     await gateway.outcome("ok", model=public)
 
 

@@ -52,7 +52,7 @@ async def test_compat_12_a_200_that_is_no_answer(
     assert str(upstream.port).encode() not in answer.body
     assert len(upstream.calls) == 1
     await gateway.counted("sluice_requests_total", 0, outcome="ok")
-    await gateway.counted("sluice_inflight", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
 
 
 async def test_an_answer_larger_than_max_body_is_refused(

@@ -21,7 +21,7 @@ VLLM = {"kind": "vllm"}
 
 @pytest.fixture
 def engine(upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch) -> ListingEngine:
-    monkeypatch.setattr("gateway.policy.batch_kind.Ways", Always)
+    monkeypatch.setattr("gateway.batching.profile.Ways", Always)
     return ListingEngine(upstream)
 
 
@@ -230,7 +230,7 @@ async def test_an_offer_that_is_gone_costs_nobody_an_answer_and_no_retry(
 ) -> None:
     async with FaultUpstream() as other:
         ListingEngine(other)
-        config = merging(engine.upstream.url, upstream=VLLM, retry={"attempts": 2, "base": "1ms"})
+        config = merging(engine.upstream.url, upstream=VLLM, retry={"attempts": 2, "backoff_base": "1ms"})
         config["upstreams"]["other"] = {"base_url": other.url, **VLLM}
         config["models"]["m-small"]["candidates"].append({"upstream": "other", "model": "o"})
         gateway = await start_gateway(config)

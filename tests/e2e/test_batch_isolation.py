@@ -46,7 +46,7 @@ async def test_batch_03_a_poison_input_fails_its_own_caller_only(
         assert answer.header("x-sluice-attempts") == "2"
     assert len(batch.sent()) == 9
     assert batch.sent()[0] == given
-    assert (await batch.gateway.metrics()).value("sluice_breaker_state") == 0
+    assert (await batch.gateway.metrics()).value("sluice_upstream_breaker_state") == 0
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -75,7 +75,7 @@ async def test_a_wrong_path_is_told_to_all_by_one_call(
 
 
 async def test_a_retried_batch_counts_once(start_gateway: StartGateway, engine: ListingEngine) -> None:
-    config = merging(engine.upstream.url, retry={"attempts": 2, "base": "1ms"})
+    config = merging(engine.upstream.url, retry={"attempts": 2, "backoff_base": "1ms"})
     batch = await gathering(list(NAMES), engine, start_gateway, config)
     engine.upstream.reply(replies.error(502))
     for answer, one in zip(await batch.ends(), NAMES, strict=True):
@@ -159,14 +159,14 @@ async def test_batch_12_a_bug_ends_one_batch_and_no_more(
 ) -> None:
     batch = await gathering(list(FEW), engine, start_gateway)
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.wire.merge.split", lambda *_: 1 / 0)
+        patch.setattr("gateway.wire.openai.merge.split", lambda *_: 1 / 0)
         answers = await batch.ends()
     assert {(one.status, one.error["code"]) for one in answers} == {(500, "internal_error")}
     again = Gathering(batch.gateway, engine)
     await again.gather(list(FEW))
     for answer, one in zip(await again.ends(), FEW, strict=True):
         own(answer, one)
-    await batch.gateway.counted("sluice_inflight", 0)
+    await batch.gateway.counted("sluice_upstream_inflight", 0)
 
 
 async def test_batch_10_usage_limits_and_cost_are_each_members_share(

@@ -20,8 +20,8 @@ from doubles.listing_engine import (
 from doubles.vocabulary import EMBEDDINGS, ask
 from doubles.waiting import eventually
 
+from gateway.assembly.reload import take
 from gateway.config.load import load
-from gateway.reload import take
 
 FEW = ("a", "b", "c")
 
@@ -76,7 +76,7 @@ async def test_when_all_have_left_the_upstream_call_is_aborted(
         await client.close()
     await batch.upstream.peer_closed(2)
     await at_rest(batch.gateway)
-    await batch.gateway.counted("sluice_inflight", 0)
+    await batch.gateway.counted("sluice_upstream_inflight", 0)
     engine.release()
     own(await ask(batch.gateway.port, text("next"), path=EMBEDDINGS), "next")
 
@@ -96,7 +96,7 @@ async def test_batch_11_rounds_of_callers_that_come_and_go(
             own(answer, f"{number} {name}")
         await batch.first
         await at_rest(gateway)
-    await gateway.counted("sluice_inflight", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
 
 
 async def test_whose_time_is_over_is_told_and_the_others_go_on(
@@ -136,7 +136,7 @@ async def test_a_drain_without_time_tells_pending_ones(
 async def test_a_reload_loses_nobody_who_waits_to_be_merged(
     tmp_path: Path, start_gateway: StartGateway, engine: ListingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.log.setup", lambda level, shape: None)
+    monkeypatch.setattr("gateway.telemetry.logging.setup", lambda level, shape: None)
     batch = await gathering(list(FEW), engine, start_gateway)
     file = tmp_path / "other.yaml"
     config = merging(engine.upstream.url, {"max_size": 2})

@@ -51,8 +51,8 @@ async def test_batch_01_everybody_gets_his_own_by_index(
     metrics = await gateway.metrics()
     assert metrics.value("sluice_batch_size_count", model="m-embed", endpoint=EMBEDDINGS) == 2
     assert metrics.value("sluice_batch_size_sum", model="m-embed", endpoint=EMBEDDINGS) == 6
-    assert metrics.value("sluice_batch_wait_seconds_count", model="m-embed", release="idle") == 1
-    assert metrics.value("sluice_batch_wait_seconds_count", model="m-embed", release="slot") == 5
+    assert metrics.value("sluice_batch_wait_seconds_count", model="m-embed", flush_reason="idle") == 1
+    assert metrics.value("sluice_batch_wait_seconds_count", model="m-embed", flush_reason="slot") == 5
     await gateway.outcome("ok", 6)
     await at_rest(gateway)
 

@@ -41,9 +41,9 @@ async def test_a_lone_upstream_opens_after_five_and_is_asked_once_a_second(
     upstream: FaultUpstream, start_gateway: StartGateway, clock: FrozenClock
 ) -> None:
     gateway = await start_gateway(routed(upstream.url, retry=ONE_TRY))
-    await gateway.counted("sluice_breaker_state", 0, upstream="a")
+    await gateway.counted("sluice_upstream_breaker_state", 0, upstream="a")
     await opened(gateway, upstream)
-    await gateway.counted("sluice_breaker_state", 2, upstream="a")
+    await gateway.counted("sluice_upstream_breaker_state", 2, upstream="a")
     for body in (C0, S0):
         answer = await ask(gateway.port, body)
         assert (answer.status, answer.error["code"]) == (503, "upstream_unavailable")
@@ -61,7 +61,7 @@ async def test_a_lone_upstream_opens_after_five_and_is_asked_once_a_second(
     upstream.always(replies.ordinary)
     assert [(await ask(gateway.port, C0)).status for _ in range(5)] == [200] * 5
     assert await shown(gateway) == "closed"
-    await gateway.counted("sluice_breaker_state", 0, upstream="a")
+    await gateway.counted("sluice_upstream_breaker_state", 0, upstream="a")
 
 
 async def test_who_waits_as_told_goes(
@@ -90,7 +90,7 @@ async def test_one_probe_at_a_time(
     assert (await ask(gateway.port, C0)).header("x-sluice-upstream") == "b"
     clock.passes(2.2)
     assert await shown(gateway) == "half-open"
-    await gateway.counted("sluice_breaker_state", 1, upstream="a")
+    await gateway.counted("sluice_upstream_breaker_state", 1, upstream="a")
     upstream.reply([NEVER])
     probe = asyncio.create_task(ask(gateway.port, C0))
     await upstream.received(6)

@@ -15,7 +15,7 @@ from doubles.vocabulary import C0, ask
 from doubles.waiting import eventually
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
-from gateway import dead_counters
+from gateway.process import dead_worker_metrics as dead_counters
 
 DAMAGES = {
     "cut": lambda data: data[:60],
@@ -101,7 +101,7 @@ async def test_metr_03_what_a_killed_worker_had_under_way_is_no_longer_counted(
     with GatewayProcess(settings(upstream.url, server={"workers": 2}), tmp_path) as gateway:
 
         async def in_flight() -> float:
-            return (await asyncio.to_thread(gateway.metrics)).value("sluice_inflight")
+            return (await asyncio.to_thread(gateway.metrics)).value("sluice_upstream_inflight")
 
         calls = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(10)]
         await upstream.holding(10)
@@ -112,4 +112,4 @@ async def test_metr_03_what_a_killed_worker_had_under_way_is_no_longer_counted(
         await asyncio.gather(*calls, return_exceptions=True)
         assert await in_flight() == 0
         metrics: Metrics = await asyncio.to_thread(gateway.metrics)
-        assert metrics.value("sluice_queue_depth") == 0
+        assert metrics.value("sluice_upstream_queue_depth") == 0

@@ -48,10 +48,13 @@ async def test_what_a_fallback_has_answered_is_not_kept(
         upstream.always(replies.error(500))
         for body in (C, S, C, S):
             answer = await ask(gateway.port, body)
-            assert (answer.header("x-sluice-model"), answer.header("x-cache-hit")) == ("up-x", "false")
+            assert (answer.header("x-sluice-upstream-model"), answer.header("x-cache-hit")) == (
+                "up-x",
+                "false",
+            )
         assert len(other.calls) == 4
         upstream.always(replies.ordinary)
-        assert (await ask(gateway.port, C)).header("x-sluice-model") == "up-a"
+        assert (await ask(gateway.port, C)).header("x-sluice-upstream-model") == "up-a"
         assert (await ask(gateway.port, C)).header("x-cache-hit") == "true"
 
 

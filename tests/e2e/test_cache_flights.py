@@ -130,7 +130,7 @@ async def test_the_first_may_leave_and_the_last_ends_it(
         await upstream.received(2)
     await upstream.peer_closed(2)
     await caching.counted("sluice_requests_total", 3, outcome="client_gone")
-    await caching.counted("sluice_inflight", 0)
+    await caching.counted("sluice_upstream_inflight", 0)
     gate.set()
 
 

@@ -71,13 +71,13 @@ async def test_a_doubtful_answer_is_replaced_by_the_strong_one_and_both_are_paid
     upstream.always(said(WRONG))
     answer = await ask(gateway.port, EASY, [AUTH])
     assert text(answer) == RIGHT
-    assert answer.header("x-sluice-route") == "cascade; escalated=arithmetic"
+    assert answer.header("x-sluice-routing") == "cascade; escalated=arithmetic"
     assert (answer.header("x-sluice-attempts"), answer.header("x-sluice-upstream")) == ("2", "b")
     assert answer.header("x-sluice-cost-usd") == "0.000099"  # 9 at the cheap one, 90 at the strong one
-    await gateway.counted("sluice_cascade_total", 1, model="m-small", result="escalated")
+    await gateway.counted("sluice_cascade_requests_total", 1, model="m-small", result="escalated")
     await gateway.counted("sluice_cost_usd_total", 9e-6, upstream="a")
     await gateway.counted("sluice_cost_usd_total", 90e-6, upstream="b")
-    await gateway.counted("sluice_budget_left_usd", 1 - 99e-6, key="team-a")
+    await gateway.counted("sluice_budget_remaining_usd", 1 - 99e-6, key="team-a")
     await gateway.counted("sluice_retries_total", 0)
 
 
@@ -88,9 +88,9 @@ async def test_a_good_answer_is_kept(
     upstream.always(said(RIGHT))
     answer = await ask(gateway.port, EASY)
     assert text(answer) == RIGHT
-    assert (answer.header("x-sluice-route") or "").startswith("complexity; tier=cheap")
+    assert (answer.header("x-sluice-routing") or "").startswith("complexity; tier=cheap")
     assert (answer.header("x-sluice-attempts"), len(strong.calls)) == ("1", 0)
-    await gateway.counted("sluice_cascade_total", 1, result="kept")
+    await gateway.counted("sluice_cascade_requests_total", 1, result="kept")
 
 
 JSON = {"response_format": {"type": "json_object"}}
@@ -134,10 +134,10 @@ async def test_each_check_escalates_and_only_where_it_is_on(
     on = {"checks": [check], "min_logprob": -1.5}
     gateway = await start_gateway(config(upstream, strong, cascade=on))
     answer = await ask(gateway.port, {**EASY, **more})
-    assert answer.header("x-sluice-route") == f"cascade; escalated={check}"
+    assert answer.header("x-sluice-routing") == f"cascade; escalated={check}"
     gateway = await start_gateway(config(upstream, strong, cascade={**on, "checks": sorted(others)}))
     answer = await ask(gateway.port, {**EASY, **more})
-    assert (answer.header("x-sluice-route") or "").startswith("complexity; tier=cheap")
+    assert (answer.header("x-sluice-routing") or "").startswith("complexity; tier=cheap")
 
 
 GOOD: dict[str, tuple[list[Step], dict[str, Any]]] = {
@@ -157,7 +157,7 @@ async def test_what_is_not_doubtful(
     gateway = await start_gateway(config(upstream, strong))
     assert (await ask(gateway.port, {**EASY, **more})).status == 200
     assert not strong.calls
-    await gateway.counted("sluice_cascade_total", 1, result="kept")
+    await gateway.counted("sluice_cascade_requests_total", 1, result="kept")
 
 
 FAILING: dict[str, list[Step]] = {
@@ -177,11 +177,11 @@ async def test_a_strong_one_that_fails_leaves_the_cheap_answer(
     strong.always(FAILING[name])
     answer = await ask(gateway.port, EASY)
     assert text(answer) == WRONG
-    assert answer.header("x-sluice-route") == "cascade; failed=arithmetic"
-    assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-model")) == ("a", "up-a")
+    assert answer.header("x-sluice-routing") == "cascade; failed=arithmetic"
+    assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-upstream-model")) == ("a", "up-a")
     assert (answer.header("x-sluice-attempts"), answer.header("x-sluice-cost-usd")) == ("2", "0.000009")
     assert len(upstream.calls) == 1  # no fallback: there is an answer already
-    await gateway.counted("sluice_cascade_total", 1, result="failed")
+    await gateway.counted("sluice_cascade_requests_total", 1, result="failed")
     await gateway.counted("sluice_cost_usd_total", 9e-6)
     await gateway.outcome("ok")
 
@@ -206,8 +206,8 @@ async def test_what_already_looks_hard_goes_to_the_strong_one_at_once(
     strong.always(said(WRONG, model="up-b"))
     answer = await ask(gateway.port, EASY)
     assert (text(answer), len(upstream.calls)) == (WRONG, 0)
-    assert (answer.header("x-sluice-route") or "").startswith("complexity; tier=strong")
-    await gateway.counted("sluice_cascade_total", 1, result="skipped")
+    assert (answer.header("x-sluice-routing") or "").startswith("complexity; tier=strong")
+    await gateway.counted("sluice_cascade_requests_total", 1, result="skipped")
 
 
 async def test_a_cheap_one_that_fails_is_replaced_by_the_strong_one_and_nobody_looks_at_that(
@@ -218,7 +218,7 @@ async def test_a_cheap_one_that_fails_is_replaced_by_the_strong_one_and_nobody_l
     strong.always(said(WRONG, model="up-b"))
     answer = await ask(gateway.port, EASY)
     assert (text(answer), len(strong.calls)) == (WRONG, 1)
-    await gateway.counted("sluice_cascade_total", 1, result="skipped")
+    await gateway.counted("sluice_cascade_requests_total", 1, result="skipped")
 
 
 async def test_streams_and_completions_have_no_part_in_it(
@@ -230,7 +230,7 @@ async def test_streams_and_completions_have_no_part_in_it(
     body = {"model": "m-small", "prompt": "Add 17 and 25."}
     assert (await ask(gateway.port, body, path=COMPLETIONS)).status == 200
     assert not strong.calls
-    await gateway.counted("sluice_cascade_total", 0)
+    await gateway.counted("sluice_cascade_requests_total", 0)
 
 
 async def test_a_key_that_has_no_money_for_two_answers_keeps_the_first(
@@ -254,7 +254,7 @@ async def test_there_is_no_second_answer_when_the_deadline_is_near(
     asyncio.get_running_loop().call_later(0.1, gate.set)
     answer = await ask(gateway.port, EASY)
     assert (text(answer), len(strong.calls)) == (WRONG, 0)
-    assert answer.header("x-sluice-route") == "cascade; failed=arithmetic"
+    assert answer.header("x-sluice-routing") == "cascade; failed=arithmetic"
 
 
 async def test_the_cache_keeps_the_answer_that_the_client_got(

@@ -101,7 +101,7 @@ async def test_sse_23_a_slot_comes_back_after_an_abort(
     await client.reset()
     async with asyncio.timeout(WITHIN):
         assert (await ask(gateway.port, C0)).status == 200
-    await gateway.counted("sluice_inflight", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
 
 
 async def one_that_leaves(port: int, dice: random.Random) -> None:
@@ -132,7 +132,7 @@ async def test_200_clients_that_leave_at_a_random_byte_leave_nothing_behind(
     for _ in range(200):
         await one_that_leaves(gateway.port, dice)
     await upstream.idle(10)
-    await gateway.counted("sluice_inflight", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
     await eventually(lambda: len(asyncio.all_tasks()) <= tasks, "no more tasks than before")
     await eventually(lambda: descriptors() <= files, "no more descriptors than before")
     assert (await ask(gateway.port, C0)).status == 200

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bench.complexity_served import by_doubt, by_score, dollars, serve
-from gateway.complexity.features import Prompt
-from gateway.complexity.scorer import Scorer
-from gateway.complexity.weights import dump, shipped
-from gateway.layers.doubt import Terms
-from gateway.training.rows import Row
+from benchmarks.complexity_served import by_doubt, by_score, dollars, serve
+from gateway.cli.router.dataset import Row
+from gateway.routing.cascade.answer_checks import Terms
+from gateway.routing.complexity.features import Prompt
+from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.weights import dump, shipped
 
 CHECKS = Terms(("arithmetic",))
 

@@ -14,11 +14,11 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import ask
 from msgspec.structs import replace
 
-from gateway.app import Gateway
-from gateway.complexity.weights import dump, shipped
+from gateway.assembly.gateway import Gateway
+from gateway.assembly.reload import Source
 from gateway.config.load import load
 from gateway.config.model import Config
-from gateway.reload import Source
+from gateway.routing.complexity.weights import dump, shipped
 
 EASY = "What is the capital of France?"
 HARD = (
@@ -69,11 +69,11 @@ async def test_route_13_hard_prompts_go_to_the_strong_candidate_and_easy_ones_to
     easy = await ask(gateway.port, asking(EASY))
     hard = await ask(gateway.port, asking(HARD))
     assert (easy.header("x-sluice-upstream"), hard.header("x-sluice-upstream")) == ("b", "a")
-    assert (easy.header("x-sluice-route") or "").startswith('complexity; tier=cheap; by=score; for="')
-    told = hard.header("x-sluice-route") or ""
+    assert (easy.header("x-sluice-routing") or "").startswith('complexity; tier=cheap; by=score; for="')
+    told = hard.header("x-sluice-routing") or ""
     assert told.startswith('complexity; tier=strong; by=score; for="')
-    await gateway.counted("sluice_routed_total", 1, upstream="a", reason="complexity")
-    await gateway.counted("sluice_routed_total", 1, upstream="b", reason="complexity")
+    await gateway.counted("sluice_routing_decisions_total", 1, upstream="a", reason="complexity")
+    await gateway.counted("sluice_routing_decisions_total", 1, upstream="b", reason="complexity")
 
 
 @pytest.mark.parametrize(("share", "called"), [(0, (4, 0)), (1, (0, 4))])
@@ -126,7 +126,7 @@ async def test_a_key_has_its_cap(
     gateway = await start_gateway(made)
     answer = await ask(gateway.port, asking(HARD), [AUTH])
     assert answer.header("x-sluice-upstream") == "b"
-    assert "; by=cap; " in (answer.header("x-sluice-route") or "")
+    assert "; by=cap; " in (answer.header("x-sluice-routing") or "")
 
 
 async def test_a_conversation_stays_strong_over_a_reload(
@@ -146,7 +146,7 @@ async def test_a_conversation_stays_strong_over_a_reload(
         ]
         answer = await ask(gateway.port, first)
         assert answer.header("x-sluice-upstream") == "a"
-        assert "; by=session; " in (answer.header("x-sluice-route") or "")
+        assert "; by=session; " in (answer.header("x-sluice-routing") or "")
         made["models"]["m-small"]["complexity"]["strong_share"] = 0.2  # other settings begin anew
         await gateway.reload(loaded(made, tmp_path))
         assert (await ask(gateway.port, first)).header("x-sluice-upstream") == "b"

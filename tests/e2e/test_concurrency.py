@@ -99,7 +99,7 @@ async def test_who_waits_for_an_upstream_has_a_place_too(
     go_on = asyncio.Event()
     upstream.always([Until(go_on), *replies.chat()])
     two = [asyncio.create_task(asked(gateway.port)) for _ in range(2)]
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     assert (await asked(gateway.port)).error["type"] == "concurrency"
     go_on.set()
     assert {one.status for one in await asyncio.gather(*two)} == {200}

@@ -110,7 +110,7 @@ async def test_route_01_the_numbers_and_the_models_that_would_do_are_told(
         "It needs 5000 tokens, the limit is 4096, 904 too many. Models here with a context window that is "
         "large enough: `m-x` (131072)."
     )
-    assert answer.header("x-sluice-context") is None
+    assert answer.header("x-sluice-overflow") is None
     assert len(upstream.calls) == 1
     await counted(gateway, "error")
 
@@ -153,8 +153,8 @@ async def test_the_cheapest_model_with_room_answers(
     for _ in range(5):  # more than any reserve of a budget
         answer = await ask(gateway.port, LONG | {"stream": streamed})
         assert (answer.status, answer.complete) == (200, True)
-        assert answer.header("x-sluice-context") == "fallback; model=m-y"
-        assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-model")) == ("y", "up-y")
+        assert answer.header("x-sluice-overflow") == "fallback; model=m-y"
+        assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-upstream-model")) == ("y", "up-y")
         assert b'"model":"m-small"' in answer.body
     assert other.calls[0].json() == LONG | {"stream": streamed, "model": "up-y"}
     assert (len(upstream.calls), len(other.calls)) == (5, 5)
@@ -171,7 +171,7 @@ async def test_listed_fallbacks_come_first(
     upstream.always(Engine(500))
     answer = await ask(gateway.port, LONG)
     assert (answer.status, answer.header("x-sluice-upstream")) == (200, "x")
-    assert answer.header("x-sluice-context") is None
+    assert answer.header("x-sluice-overflow") is None
     await gateway.counted("sluice_context_overflows_total", 0)
 
 
@@ -185,11 +185,11 @@ async def test_a_model_that_refuses_is_passed_over_and_the_overflow_told_in_the_
     upstream.always(Engine(500))
     other.reply(replies.error(404, "no such endpoint"))
     answer = await ask(gateway.port, LONG)
-    assert (answer.status, answer.header("x-sluice-context")) == (200, "fallback; model=m-y")
+    assert (answer.status, answer.header("x-sluice-overflow")) == (200, "fallback; model=m-y")
     other.always(replies.error(404, "no such endpoint"))
     answer = await ask(gateway.port, LONG)
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
-    assert answer.header("x-sluice-context") is None
+    assert answer.header("x-sluice-overflow") is None
     assert "maximum context length is 500" in message(answer)
     await gateway.counted("sluice_context_overflows_total", 1, action="error")
 
@@ -215,7 +215,7 @@ async def test_a_failure_of_the_larger_model_is_told_as_one(
     upstream.always(Engine(500))
     other.always(replies.error(500))
     answer = await ask(gateway.port, LONG)
-    assert (answer.status, answer.header("x-sluice-context")) == (502, None)
+    assert (answer.status, answer.header("x-sluice-overflow")) == (502, None)
     await counted(gateway, "fallback")
 
 
@@ -251,7 +251,7 @@ async def test_the_oldest_messages_are_dropped_as_many_as_must(
     }
     assert sent["messages"][1]["role"] == "user"
     assert 3000 < engine.tokens(sent) <= 4000
-    note = answer.header("x-sluice-context") or ""
+    note = answer.header("x-sluice-overflow") or ""
     assert note.startswith(f"drop_oldest; dropped_messages={dropped}; dropped_tokens=")
     gone = engine.tokens(LONG) - engine.tokens(sent)
     assert abs(int(note.rpartition("=")[2]) - gone) < gone * 0.1
@@ -301,7 +301,7 @@ async def test_a_second_cut_goes_by_the_upstreams_second_count(
     first, second = (call.json() for call in upstream.calls[1:])
     assert engine.tokens(first) > 4000 >= engine.tokens(second)
     dropped = len(talk) - len(second["messages"])
-    assert f"dropped_messages={dropped};" in (answer.header("x-sluice-context") or "")
+    assert f"dropped_messages={dropped};" in (answer.header("x-sluice-overflow") or "")
     await counted(gateway, "drop_oldest")
 
 
@@ -329,7 +329,7 @@ async def test_what_must_stay_does_not_fit_and_the_client_hears_so(
     answer = await ask(gateway.port, LONG | {"messages": [said("system", 400), *TALK[1:]]})
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
     assert "what must stay of it is too long" in message(answer)
-    assert answer.header("x-sluice-context") is None
+    assert answer.header("x-sluice-overflow") is None
     assert len(upstream.calls) == 1
     await counted(gateway, "error")
 
@@ -374,7 +374,7 @@ async def test_the_middle_of_the_last_message_is_cut_out(
     assert content.endswith("3998 3999")
     assert "\n[...]\n" in content
     assert 1000 < engine.tokens(sent) <= 2000
-    assert (answer.header("x-sluice-context") or "").startswith("middle_out; dropped_tokens=")
+    assert (answer.header("x-sluice-overflow") or "").startswith("middle_out; dropped_tokens=")
     await counted(gateway, "middle_out")
 
 
@@ -414,8 +414,8 @@ async def test_of_a_batch_only_the_one_that_is_too_long_is_changed_and_shares_no
     async with asyncio.timeout(20):
         short, long = await asyncio.gather(*(ask(gateway.port, one, path=COMPLETIONS) for one in bodies))
     assert (short.status, long.status) == (200, 200)
-    assert (short.header("x-sluice-context"), short.header("x-sluice-attempts")) == (None, "2")
-    assert (long.header("x-sluice-context") or "").startswith(action)
+    assert (short.header("x-sluice-overflow"), short.header("x-sluice-attempts")) == (None, "2")
+    assert (long.header("x-sluice-overflow") or "").startswith(action)
     assert long.header("x-sluice-attempts") == "3"
     assert isinstance(upstream.calls[0].json()["prompt"], list)
     assert all(isinstance(one.json()["prompt"], str) for one in (*upstream.calls[1:], *other.calls))
@@ -440,7 +440,10 @@ async def test_of_a_shared_answer_each_hears_of_its_own_end(
     bodies = [{"model": "m-small", "prompt": one, "max_tokens": 5} for one in ("long", "short")]
     async with asyncio.timeout(20):
         cut, whole = await asyncio.gather(*(ask(gateway.port, one, path=COMPLETIONS) for one in bodies))
-    assert (cut.header("x-sluice-finish"), whole.header("x-sluice-finish")) == ("length; cause=cap", None)
+    assert (cut.header("x-sluice-truncated"), whole.header("x-sluice-truncated")) == (
+        "length; cause=cap",
+        None,
+    )
     assert len(upstream.calls) == 1
 
 
@@ -469,9 +472,9 @@ async def test_an_answer_that_was_cut_short_tells_by_what(
     gateway = await start_gateway(acting(upstream.url, "error", windows=(4096,)))
     upstream.always(cut_short(*usage))
     answer = await ask(gateway.port, C0 | more)
-    assert (answer.status, answer.header("x-sluice-finish")) == (200, f"length; cause={cause}")
-    await gateway.counted("sluice_finish_length_total", 1, model="m-small", cause=cause)
-    await gateway.counted("sluice_finish_length_total", 1)
+    assert (answer.status, answer.header("x-sluice-truncated")) == (200, f"length; cause={cause}")
+    await gateway.counted("sluice_truncated_responses_total", 1, model="m-small", cause=cause)
+    await gateway.counted("sluice_truncated_responses_total", 1)
 
 
 async def test_of_a_stream_the_metric_tells(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
@@ -479,8 +482,8 @@ async def test_of_a_stream_the_metric_tells(upstream: FaultUpstream, start_gatew
     events = replies.chat_events("po", "ng", with_usage=True)
     upstream.always(stream(*(event.replace(b'"stop"', b'"length"') for event in events)))
     answer = await ask(gateway.port, S0 | {"max_tokens": 2, "stream_options": {"include_usage": True}})
-    assert (contents(answer.body), answer.header("x-sluice-finish")) == ("pong", None)
-    await gateway.counted("sluice_finish_length_total", 1, model="m-small", cause="cap")
+    assert (contents(answer.body), answer.header("x-sluice-truncated")) == ("pong", None)
+    await gateway.counted("sluice_truncated_responses_total", 1, model="m-small", cause="cap")
 
 
 async def test_where_no_window_is_declared_the_upstreams_own_words_tell_it(
@@ -490,9 +493,9 @@ async def test_where_no_window_is_declared_the_upstreams_own_words_tell_it(
     upstream.reply(replies.error(400, WORDS["openai"].format(limit=4096, needed=9000)))
     assert (await ask(gateway.port, C0)).status == 400
     upstream.reply(cut_short(100, 2048))
-    assert (await ask(gateway.port, C0)).header("x-sluice-finish") == "length; cause=cap"
+    assert (await ask(gateway.port, C0)).header("x-sluice-truncated") == "length; cause=cap"
     upstream.reply(cut_short(2048, 2047))
-    assert (await ask(gateway.port, C0)).header("x-sluice-finish") == "length; cause=window"
+    assert (await ask(gateway.port, C0)).header("x-sluice-truncated") == "length; cause=window"
 
 
 async def test_a_call_of_a_tool_that_was_cut_short_is_passed_as_it_is(
@@ -506,13 +509,13 @@ async def test_a_call_of_a_tool_that_was_cut_short_is_passed_as_it_is(
     cut += b'"finish_reason":"length"}]}'
     upstream.always([full(cut)])
     answer = await ask(gateway.port, C0 | {"max_tokens": 3})
-    assert (answer.body, answer.header("x-sluice-finish")) == (cut, "length; cause=cap")
+    assert (answer.body, answer.header("x-sluice-truncated")) == (cut, "length; cause=cap")
 
 
 async def test_a_whole_answer_says_nothing_of_its_end(
     upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(acting(upstream.url, "error"))
-    assert (await ask(gateway.port, C0)).header("x-sluice-finish") is None
-    assert (await ask(gateway.port, S0)).header("x-sluice-finish") is None
-    await gateway.counted("sluice_finish_length_total", 0)
+    assert (await ask(gateway.port, C0)).header("x-sluice-truncated") is None
+    assert (await ask(gateway.port, S0)).header("x-sluice-truncated") is None
+    await gateway.counted("sluice_truncated_responses_total", 0)

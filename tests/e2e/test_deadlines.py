@@ -15,7 +15,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, S0, ask
 from doubles.waiting import eventually
 
-LONG = {"attempts": 9, "max": "60s", "budget": 1.0}
+LONG = {"attempts": 9, "backoff_max": "60s", "budget": 1.0}
 BUSY = replies.error(429, headers=[("retry-after-ms", "250")])
 AWAY = replies.error(429, headers=[("retry-after", "30")])
 """A pause that no test waits for."""
@@ -66,15 +66,15 @@ async def test_row_52_the_queue_of_a_retry_counts_too(
     async with await RawClient.open(gateway.port) as client, await RawClient.open(gateway.port) as holder:
         await client.request("POST", CHAT, C0, [("x-stainless-read-timeout", "1")])
         await upstream.received(1)
-        await gateway.counted("sluice_upstream_attempts_total", 1, verdict="retryable")
+        await gateway.counted("sluice_upstream_attempts_total", 1, result="retryable")
         await holder.request("POST", CHAT, C0)
         await upstream.received(2)
         answer = await client.response()
     assert answer.status in (429, 503)
     assert answer.header("retry-after") is not None
     assert len(upstream.calls) == 2
-    await gateway.counted("sluice_inflight", 0)
-    await gateway.counted("sluice_queue_depth", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
+    await gateway.counted("sluice_upstream_queue_depth", 0)
 
 
 async def test_row_5_row_6_a_slow_one_leaves_time_for_another(
@@ -153,13 +153,13 @@ async def test_row_46_who_leaves_in_the_pause_calls_nobody(
     client = await RawClient.open(gateway.port)
     await client.request("POST", CHAT, body)
     await upstream.received(1)
-    await gateway.counted("sluice_upstream_attempts_total", 1, verdict="retryable")
-    await gateway.counted("sluice_inflight", 0)  # nor does a pause keep the only slot
+    await gateway.counted("sluice_upstream_attempts_total", 1, result="retryable")
+    await gateway.counted("sluice_upstream_inflight", 0)  # nor does a pause keep the only slot
     assert (await ask(gateway.port, C0)).status == 200
     await (client.reset() if how == "reset" else client.close())
     await gateway.counted("sluice_requests_total", 1, outcome="client_gone")
     assert len(upstream.calls) == 2
-    await gateway.counted("sluice_queue_depth", 0)
+    await gateway.counted("sluice_upstream_queue_depth", 0)
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
@@ -172,12 +172,12 @@ async def test_row_46_who_leaves_in_the_second_attempt_ends_it(
     client = await RawClient.open(gateway.port)
     await client.request("POST", CHAT, body)
     await other.received(1)
-    await gateway.counted("sluice_inflight", 1, upstream="b")
+    await gateway.counted("sluice_upstream_inflight", 1, upstream="b")
     await client.close()
     assert await other.peer_closed(1, 1.0)
     await gateway.outcome("client_gone")
-    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="b", verdict="ignore")
-    await gateway.counted("sluice_breaker_state", 0)
+    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="b", result="ignore")
+    await gateway.counted("sluice_upstream_breaker_state", 0)
     assert (await ask(gateway.port, C0)).header("x-sluice-upstream") == "b"
 
 

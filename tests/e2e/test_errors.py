@@ -61,7 +61,7 @@ async def test_compat_11_500_for_a_bug_says_nothing_of_it(
     async def bug(*_: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("gateway.edge.forward.Forward.__call__", bug)
+    monkeypatch.setattr("gateway.http.client.forward.Forward.__call__", bug)
     answer = await ask(gateway.port, body)
     assert answer.status == 500
     assert (answer.error["type"], answer.error["code"]) == ("server_error", "internal_error")
@@ -141,7 +141,7 @@ async def test_a_refusal_of_an_upstream_names_it(
     upstream.reply(replies.error(status, headers=[("x-request-id", "up-7")]))
     answer = await ask(gateway.port, body)
     assert answer.header("x-sluice-upstream") == "local"
-    assert answer.header("x-sluice-model") == "up-small"
+    assert answer.header("x-sluice-upstream-model") == "up-small"
     assert answer.header("x-sluice-attempts") == "1"
     assert answer.header("x-upstream-request-id") == "up-7"
 

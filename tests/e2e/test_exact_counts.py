@@ -66,8 +66,8 @@ async def test_counters_are_exact_with_a_worker_killed_halfway(
         assert metrics.value("sluice_requests_total", status="200") == seen["answered"]
         assert metrics.value("sluice_request_duration_seconds_count", model="m-small") == seen["answered"]
         assert metrics.value("gen_ai_client_operation_duration_seconds_count") == seen["answered"]
-        assert metrics.value("sluice_upstream_attempts_total", verdict="success") == seen["answered"]
-        each = metrics.value("sluice_prompt_tokens_sum") / seen["answered"]
+        assert metrics.value("sluice_upstream_attempts_total", result="success") == seen["answered"]
+        each = metrics.value("sluice_request_input_tokens_sum") / seen["answered"]
         assert metrics.value("sluice_tokens_total", type="input") == each * seen["answered"] > 0
         # Some broke before they got so far: on a connection that the dead worker had not taken yet.
         assert seen["answered"] < len(upstream.calls) <= seen["answered"] + seen["broken"]

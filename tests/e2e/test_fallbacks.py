@@ -52,12 +52,14 @@ async def test_another_candidate_takes_the_call(
     upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway, name: str, body: Any
 ) -> None:
     script, reason = ELSEWHERE[name]
-    gateway = await start_gateway(routed(upstream.url, other.url, retry={"base": "10s", "max": "60s"}))
+    gateway = await start_gateway(
+        routed(upstream.url, other.url, retry={"backoff_base": "10s", "backoff_max": "60s"})
+    )
     upstream.always(script)
     answer = await ask(gateway.port, body)
     assert (answer.status, answer.complete) == (200, True)
     assert answer.header("x-sluice-attempts") == "2"
-    assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-model")) == ("b", "up-b")
+    assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-upstream-model")) == ("b", "up-b")
     assert b'"model":"m-small"' in answer.body
     assert b"up-" not in answer.body
     assert [call.json()["model"] for call in (*upstream.calls, *other.calls)] == ["up-a", "up-b"]
@@ -75,7 +77,7 @@ async def test_route_04_a_dead_host_costs_no_call(
         assert (await ask(gateway.port, C0)).status == 200
     assert len(other.calls) == 20
     await gateway.counted("sluice_upstream_attempts_total", 5, upstream="a")
-    await gateway.counted("sluice_breaker_state", 2, upstream="a")
+    await gateway.counted("sluice_upstream_breaker_state", 2, upstream="a")
 
 
 async def test_a_wrong_path_costs_one_call_and_the_other_endpoints_nothing(
@@ -163,9 +165,9 @@ async def test_route_01_an_overflow_goes_to_the_larger_window(
     for _ in range(5):  # more than any reserve of a budget
         answer = await ask(gateway.port, C0)
         assert answer.status == 200
-        assert answer.header("x-sluice-model") == "up-c"
+        assert answer.header("x-sluice-upstream-model") == "up-c"
     assert {call.json()["model"] for call in upstream.calls} == {"up-a"}
-    await gateway.counted("sluice_breaker_state", 0)
+    await gateway.counted("sluice_upstream_breaker_state", 0)
 
 
 @pytest.mark.parametrize("name", TOO_LONG)
@@ -225,7 +227,7 @@ async def test_a_fallback_answers_under_the_name_that_was_asked_for(
     assert b'"model":"m-small"' in answer.body
     assert b"up-x" not in answer.body
     assert b"m-x" not in answer.body
-    assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-model")) == ("x", "up-x")
+    assert (answer.header("x-sluice-upstream"), answer.header("x-sluice-upstream-model")) == ("x", "up-x")
     assert answer.header("x-sluice-attempts") == "3"
     assert other.calls[0].json() == {**body, "model": "up-x"}
     await gateway.outcome("ok", model="m-small")
@@ -313,7 +315,7 @@ async def test_what_no_candidate_can_do_goes_to_the_first_fallback_that_can(
     answer = await ask(gateway.port, with_tools)
     assert (answer.status, answer.header("x-sluice-upstream")) == (200, "y")
     assert answer.json()["model"] == "m-small"
-    assert answer.header("x-sluice-route") == "fallback; model=m-y"
+    assert answer.header("x-sluice-routing") == "fallback; model=m-y"
     await gateway.counted("sluice_fallbacks_total", 1, from_model="m-small", to_model="m-y")
     other.reply(replies.error(500), replies.chat())
     answer = await ask(gateway.port, with_tools)

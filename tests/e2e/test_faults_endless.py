@@ -12,7 +12,7 @@ from doubles.sse import contents, final_error
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import CHAT, COMPLETIONS, S0, ask
 
-from gateway.policy import overrun
+from gateway.context_window import output_cap as overrun
 
 CAP = 20
 MANY = 2 * int(overrun.most(CAP))
@@ -71,7 +71,7 @@ async def test_row_43_a_stream_far_beyond_its_cap_is_cut(
     assert contents(answer.body) == TEXT * MANY
     await upstream.peer_closed(1)
     await gateway.outcome("truncated")
-    await gateway.counted("sluice_upstream_attempts_total", 1, verdict="retryable")
+    await gateway.counted("sluice_upstream_attempts_total", 1, result="retryable")
 
 
 @pytest.mark.parametrize("caps", [{}, {"max_tokens": None}, {"max_tokens": -1}, {"max_tokens": 10**6}])

@@ -23,7 +23,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, ask
 from doubles.waiting import eventually
 
-from gateway.log_output import KEPT
+from gateway.telemetry.nonblocking_output import KEPT
 
 PIPE = 64 * 1024
 SHORTEST_LINE = 200
@@ -150,7 +150,7 @@ async def test_row_63_on_a_full_disk_calls_are_served_and_nothing_is_lost(
 async def test_row_62_bodies_beyond_what_may_be_held_are_refused_before_they_are_read(
     upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
-    config = settings(upstream.url, server={"max_body": LARGE, "max_bodies": 3 * LARGE})
+    config = settings(upstream.url, server={"max_body": LARGE, "max_body_memory": 3 * LARGE})
     gateway = await start_gateway(config)
     go_on = asyncio.Event()
     upstream.always(lambda call: [Until(go_on), *replies.ordinary(call)])
@@ -173,7 +173,7 @@ async def test_row_62_bodies_beyond_what_may_be_held_are_refused_before_they_are
 async def test_row_62_what_has_come_counts_and_not_what_was_promised(
     upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
-    config = settings(upstream.url, server={"max_body": LARGE, "max_bodies": LARGE + PIECE})
+    config = settings(upstream.url, server={"max_body": LARGE, "max_body_memory": LARGE + PIECE})
     gateway = await start_gateway(config)
     async with await RawClient.open(gateway.port) as promising, await RawClient.open(gateway.port) as keeping:
         await promising.send(HEAD % LARGE + b"{")
@@ -190,7 +190,7 @@ async def test_row_62_what_has_come_counts_and_not_what_was_promised(
 async def test_row_62_whoever_is_gone_holds_nothing(
     upstream: FaultUpstream, start_gateway: StartGateway, leaves: str
 ) -> None:
-    config = settings(upstream.url, server={"max_body": LARGE, "max_bodies": LARGE})
+    config = settings(upstream.url, server={"max_body": LARGE, "max_body_memory": LARGE})
     gateway = await start_gateway(config)
     async with await RawClient.open(gateway.port) as client:
         if leaves == "at once":
@@ -209,7 +209,7 @@ async def test_row_62_whoever_is_gone_holds_nothing(
 async def test_row_62_memory_stays_bounded_whatever_is_sent(upstream: FaultUpstream, tmp_path: Path) -> None:
     """Eight times what may be held, all of it at once."""
     size, may = 2 * 2**20, 4
-    config = settings(upstream.url, server={"max_body": size, "max_bodies": may * size})
+    config = settings(upstream.url, server={"max_body": size, "max_body_memory": may * size})
     go_on = asyncio.Event()
     upstream.always(lambda call: [Until(go_on), *replies.ordinary(call)])
     with GatewayProcess(config, tmp_path) as gateway:

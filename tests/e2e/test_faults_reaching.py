@@ -19,7 +19,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, ask
 from doubles.waiting import eventually
 
-KINDS = pytest.mark.parametrize("kind", ["lean", "aiohttp"])
+KINDS = pytest.mark.parametrize("kind", ["httptools", "aiohttp"])
 NAME = "engine.example"
 """A host whose addresses a test decides."""
 
@@ -127,7 +127,7 @@ async def test_row_8_a_silent_name_server_costs_the_time_to_connect_and_no_more(
     answers = await asyncio.gather(*(ask(gateway.port, C0) for _ in range(3)))
     assert {answer.header("x-sluice-upstream") for answer in answers} == {"b"}
     assert naming["asked"] > 0
-    await gateway.counted("sluice_inflight", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
 
 
 async def test_row_9_ops_13_an_upstream_that_moves_is_found_at_once(
@@ -138,7 +138,7 @@ async def test_row_9_ops_13_an_upstream_that_moves_is_found_at_once(
 ) -> None:
     """With the other transport within the ten seconds for which aiohttp keeps addresses."""
     naming["ports"] = [upstream.port]
-    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", upstream=section("lean")))
+    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", upstream=section("httptools")))
     assert (await ask(gateway.port, C0)).status == 200
     await upstream.stop()
     naming["ports"] = [other.port]
@@ -163,7 +163,7 @@ async def test_ops_13_several_addresses_share_the_connections(
     naming: dict[str, Any], upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     naming["ports"] = [upstream.port, other.port]
-    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", upstream=section("lean")))
+    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", upstream=section("httptools")))
     go_on = asyncio.Event()
     for one in (upstream, other):
         one.always([Until(go_on), *replies.chat()])
@@ -178,7 +178,7 @@ async def test_a_server_that_acknowledges_nothing_is_given_up_within_half_a_minu
     upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     """The kernel's own time-out, which no test waits for; without it a quarter of an hour."""
-    gateway = await start_gateway(routed(upstream.url, upstream=section("lean")))
+    gateway = await start_gateway(routed(upstream.url, upstream=section("httptools")))
     assert (await ask(gateway.port, C0)).status == 200
     (idle,) = gateway._gateway.upstream_transport("a")._idle  # type: ignore[attr-defined]
     sock = idle._transport.get_extra_info("socket")
@@ -232,6 +232,6 @@ async def test_row_11_a_certificate_that_nobody_vouches_for(
     assert (answer.status, answer.error["code"]) == (502, "upstream_error")
     assert "localhost" not in answer.error["message"]
     assert answer.header("x-sluice-attempts") == "1"
-    await gateway.counted("sluice_upstream_attempts_total", 1, verdict="fatal")
+    await gateway.counted("sluice_upstream_attempts_total", 1, result="fatal")
     second = await start_gateway(routed(self_signed, other.url, upstream=section(kind, connect="5s")))
     assert (await ask(second.port, C0)).header("x-sluice-upstream") == "b"

@@ -14,7 +14,7 @@ from doubles.vocabulary import C0, S0, ask
 CHUNKED = [("transfer-encoding", "chunked")]
 
 
-@pytest.mark.parametrize("kind", ["lean", "aiohttp"])
+@pytest.mark.parametrize("kind", ["httptools", "aiohttp"])
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
 async def test_row_23_an_error_page_of_50_mb_is_hardly_read(
     upstream: FaultUpstream, start_gateway: StartGateway, body: dict[str, object], kind: str
@@ -92,7 +92,7 @@ LATE: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["lean", "aiohttp"])
+@pytest.mark.parametrize("kind", ["httptools", "aiohttp"])
 @pytest.mark.parametrize("name", LATE)
 async def test_a_connection_that_was_given_up_is_never_used_again(
     upstream: FaultUpstream, start_gateway: StartGateway, name: str, kind: str
@@ -113,9 +113,9 @@ async def test_row_20_row_64_a_clock_that_is_wrong_by_an_hour_changes_no_pause(
     """A date is understood by the upstream's own clock."""
     for hours in (-1, 1):
         monkeypatch.setattr(
-            "gateway.edge.upstream.unix_now", lambda hours=hours: int(time.time()) + 3600 * hours
+            "gateway.http.client.upstream.unix_now", lambda hours=hours: int(time.time()) + 3600 * hours
         )
-        gateway = await start_gateway(routed(upstream.url, retry={"max": "3s"}))
+        gateway = await start_gateway(routed(upstream.url, retry={"backoff_max": "3s"}))
         dates = [
             ("date", "Sun, 29 Nov 2026 10:00:00 GMT"),
             ("retry-after", "Sun, 29 Nov 2026 10:00:05 GMT"),
@@ -139,7 +139,7 @@ async def test_ops_04_calls_that_hang_at_one_upstream_leave_another_alone(
         for one in hanging:
             one.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
-        await gateway.counted("sluice_inflight", 0)
+        await gateway.counted("sluice_upstream_inflight", 0)
 
 
 async def test_row_27_what_follows_a_short_body_is_not_taken_for_the_rest(

@@ -17,7 +17,7 @@ from doubles.vocabulary import C0, ask
 from doubles.waiting import eventually
 
 PRICE = {"input": 1000, "output": 2000}  # a tenth of a cent an input token, two of output
-OLDEST, LEFT = "sluice_queue_oldest_seconds", "sluice_budget_left_usd"
+OLDEST, LEFT = "sluice_upstream_queue_oldest_wait_seconds", "sluice_budget_remaining_usd"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_the_oldest_waiter_has_an_age(upstream: FaultUpstream, start_gatew
     first = asyncio.create_task(ask(gateway.port, C0))
     await upstream.received(1)
     second = asyncio.create_task(ask(gateway.port, C0))
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     ages = [(await gateway.metrics()).value(OLDEST, upstream="local") for _ in range(2)]
     assert 0 < ages[0] < ages[1]
     shown = (await call(gateway.admin_port, "GET", "/admin/upstreams")).json()["local"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from doubles.gateway import StartGateway
 
-from bench import ledger
-from bench.paid import STREAMS, WHOLE, Providers
+from benchmarks import ledger
+from benchmarks.billing_providers import STREAMS, WHOLE, Providers
 
 CALLS, SEED = 300, 11
 

@@ -15,9 +15,9 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, S0, ask
 from doubles.waiting import eventually
 
-from gateway.call import Call
-from gateway.edge.answer import Answer
-from gateway.edge.client_stream import ClientStream
+from gateway.core.call import Call
+from gateway.http.server.response import Answer
+from gateway.http.server.stream_response import ClientStream
 
 CLIENTS = 3
 WHOLE = {**C0, "temperature": 0}

@@ -41,7 +41,7 @@ async def test_ops_03_ops_05_300_streams_at_once(upstream: FaultUpstream, tmp_pa
         with live:
             assert live.status == 200
         metrics = await asyncio.to_thread(gateway.metrics)
-        assert metrics.value("sluice_inflight", upstream="local") == MANY
+        assert metrics.value("sluice_upstream_inflight", upstream="local") == MANY
         all_there.set()
         whole = b"".join(events).replace(b"up-small", b"m-small")
         for answer in await asyncio.gather(*asking):
@@ -49,7 +49,7 @@ async def test_ops_03_ops_05_300_streams_at_once(upstream: FaultUpstream, tmp_pa
             assert answer.body == whole
         metrics = await asyncio.to_thread(gateway.metrics)
         assert metrics.value("sluice_requests_total", outcome="ok") == MANY
-        assert metrics.value("sluice_inflight") == 0
+        assert metrics.value("sluice_upstream_inflight") == 0
     assert upstream.most_in_flight == MANY
 
 
@@ -78,7 +78,7 @@ async def test_ops_04_a_dead_upstream_leaves_the_other_alone(
         for answer in await asyncio.gather(*stuck):
             assert answer.status == 504
             assert answer.error["code"] == "upstream_timeout"
-        await gateway.counted("sluice_inflight", 0)
+        await gateway.counted("sluice_upstream_inflight", 0)
 
 
 SLOW_READERS = 20

@@ -147,19 +147,19 @@ async def test_who_leaves_takes_all_parts_along(upstream: FaultUpstream, start_g
     client = await RawClient.open(gateway.port)
     await client.request("POST", EMBEDDINGS, listed(35))
     await upstream.received(2)
-    await gateway.counted("sluice_queue_depth", 2)
+    await gateway.counted("sluice_upstream_queue_depth", 2)
     await client.close()
     for number in (1, 2):
         await upstream.peer_closed(number)
     await gateway.outcome("client_gone")
     assert len(upstream.calls) == 2
-    assert (await gateway.metrics()).value("sluice_queue_depth") == 0
+    assert (await gateway.metrics()).value("sluice_upstream_queue_depth") == 0
 
 
 async def test_parts_are_retried_by_themselves(
     upstream: FaultUpstream, start_gateway: StartGateway, engine: ListingEngine
 ) -> None:
-    config = settings(upstream.url, upstream=TEN, retry={"attempts": 2, "base": "1ms"})
+    config = settings(upstream.url, upstream=TEN, retry={"attempts": 2, "backoff_base": "1ms"})
     gateway = await start_gateway(config)
     upstream.reply(replies.error(502))
     answer = await ask(gateway.port, listed(25), path=EMBEDDINGS)

@@ -126,7 +126,7 @@ async def test_without_usage_it_is_estimated_and_says_so(
     assert ledger["output"] >= len(body) // 4
     assert 0 < told(answer) < round(float(ledger["cost_usd"]) * USD)
     metrics = await gateway.metrics()
-    assert metrics.value("sluice_estimated_usage_total", model="m-small", upstream="a") == 2
+    assert metrics.value("sluice_usage_estimated_attempts_total", model="m-small", upstream="a") == 2
     counts = await ask(gateway.port, C0, [AUTH])
     assert counts.header("x-sluice-usage") is None
 
@@ -140,7 +140,7 @@ async def test_what_has_no_price_is_counted_and_never_free(
     assert answer.header("x-sluice-cost-usd") is None, "a part of it is not known"
     again = await ask(gateway.port, C0, [AUTH])
     assert (again.header("x-sluice-upstream"), again.header("x-sluice-cost-usd")) == ("a", None)
-    await gateway.counted("sluice_unpriced_requests_total", 2, model="m-small", upstream="a")
+    await gateway.counted("sluice_unpriced_attempts_total", 2, model="m-small", upstream="a")
     ledger = await rows(gateway)
     assert (ledger["a"]["requests"], ledger["a"]["unpriced"], ledger["a"]["cost_usd"]) == (1, 2, "0")
     assert (ledger["b"]["requests"], ledger["b"]["unpriced"], ledger["b"]["cost_usd"]) == (1, 0, "0.000009")

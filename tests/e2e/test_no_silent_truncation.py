@@ -102,7 +102,7 @@ def as_named(call: Call) -> Script:
     return ALL[call.json()["model"]]
 
 
-@pytest.fixture(params=["lean", "aiohttp"])
+@pytest.fixture(params=["httptools", "aiohttp"])
 async def gateway(
     request: pytest.FixtureRequest, upstream: FaultUpstream, start_gateway: StartGateway
 ) -> InProcessGateway:
@@ -113,7 +113,7 @@ async def gateway(
     upstream.always(as_named)
     timeouts = {"idle": "500ms", "total": "2s"}
     section = {"base_url": upstream.url, "transport": request.param, "timeouts": timeouts}
-    config = settings(upstream.url, retry={"attempts": 2, "base": "1ms"})
+    config = settings(upstream.url, retry={"attempts": 2, "backoff_base": "1ms"})
     config["upstreams"] = {f"u{number}": section for number, _ in enumerate(ALL)}
     config["models"] = {name: {"candidates": [{"upstream": f"u{number}"}]} for number, name in enumerate(ALL)}
     return await start_gateway(config)

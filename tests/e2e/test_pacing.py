@@ -27,7 +27,7 @@ async def test_calls_beyond_a_seconds_worth_wait_and_do_not_fail(
     gateway = await start_gateway(settings(upstream.url, upstream={"rate": {"rpm": 1200}}))
     tasks = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(22)]
     await gateway.counted("sluice_requests_total", 20, outcome="ok")
-    await gateway.counted("sluice_queue_depth", 2)
+    await gateway.counted("sluice_upstream_queue_depth", 2)
     for sent in (20, 21, 22):
         await upstream.received(sent)
         assert len(upstream.calls) == sent
@@ -45,7 +45,7 @@ async def test_tokens_are_paced_for_everybody(
     # 10,000 are a second's worth: the meter is half a tenth of a second in debt afterwards.
     assert (await ask(gateway.port, {**C0, "max_tokens": 10_500})).status == 200
     second = asyncio.create_task(ask(gateway.port, {**C0, "max_tokens": 10}))
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     assert len(upstream.calls) == 1
     clock.passes(0.06)
     assert (await second).status == 200
@@ -70,7 +70,7 @@ async def test_what_the_upstream_says_is_left_holds_the_next_call(
     upstream.reply(replies.chat(headers=left))
     assert (await ask(gateway.port, C0)).status == 200
     second = asyncio.create_task(ask(gateway.port, C0))
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     assert len(upstream.calls) == 1
     clock.passes(0.05)
     answer = await second
@@ -87,11 +87,11 @@ async def test_who_leaves_while_the_pace_holds_him_is_never_sent(
         assert (await ask(gateway.port, {**C0, "user": "first"})).status == 200
     client = await RawClient.open(gateway.port)
     await client.request("POST", CHAT, {**C0, "user": "gone"})
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     last = asyncio.create_task(ask(gateway.port, {**C0, "user": "last"}))
-    await gateway.counted("sluice_queue_depth", 2)
+    await gateway.counted("sluice_upstream_queue_depth", 2)
     await client.close()
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     clock.passes(0.1)
     assert (await last).status == 200
     assert [call.json()["user"] for call in upstream.calls] == ["first"] * 10 + ["last"]
@@ -111,8 +111,8 @@ async def test_workers_share_the_slots_of_an_upstream(upstream: FaultUpstream, t
     with GatewayProcess(config, tmp_path) as gateway:
         # So many connections that the kernel gives some to each worker.
         tasks = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(30)]
-        await shows(gateway, lambda seen: seen.value("sluice_queue_depth") == 27)
-        assert (await asyncio.to_thread(gateway.metrics)).value("sluice_inflight") == 3
+        await shows(gateway, lambda seen: seen.value("sluice_upstream_queue_depth") == 27)
+        assert (await asyncio.to_thread(gateway.metrics)).value("sluice_upstream_inflight") == 3
         await upstream.holding(3)
         go_on.set()
         assert {one.status for one in await asyncio.gather(*tasks)} == {200}
@@ -127,7 +127,10 @@ async def test_workers_share_the_waiting_room(upstream: FaultUpstream, tmp_path:
         tasks = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(30)]
         await shows(gateway, lambda seen: seen.value("sluice_requests_total", outcome="shed") == 25)
         metrics = await asyncio.to_thread(gateway.metrics)
-        assert (metrics.value("sluice_inflight"), metrics.value("sluice_queue_depth")) == (2, 3)
+        assert (metrics.value("sluice_upstream_inflight"), metrics.value("sluice_upstream_queue_depth")) == (
+            2,
+            3,
+        )
         gateway.terminate()
         codes = sorted(one.error["code"] for one in await asyncio.gather(*tasks))
         assert codes == ["draining"] * 5 + ["queue_full"] * 25

@@ -56,7 +56,7 @@ def named(user: str, **more: Any) -> dict[str, Any]:
 async def waits(gateway: InProcessGateway, depth: int, *asking: Any) -> "asyncio.Task[Answer]":
     """Starts this call, and sees it wait as the last of so many."""
     task = asyncio.create_task(asked(gateway.port, *asking))
-    await gateway.counted("sluice_queue_depth", depth, upstream="local")
+    await gateway.counted("sluice_upstream_queue_depth", depth, upstream="local")
     return task
 
 
@@ -68,7 +68,7 @@ async def test_three_calls_and_one_slot_go_in_order(
     await upstream.received(1)
     second = await waits(gateway, 1, named("2"))
     third = await waits(gateway, 2, named("3"))
-    assert (await gateway.metrics()).value("sluice_inflight", upstream="local") == 1
+    assert (await gateway.metrics()).value("sluice_upstream_inflight", upstream="local") == 1
     await slot.drain(3)
     answers = [await one for one in (first, second, third)]
     assert [one.status for one in answers] == [200, 200, 200]
@@ -76,9 +76,9 @@ async def test_three_calls_and_one_slot_go_in_order(
     assert upstream.most_in_flight == 1
     assert [float(one.header("x-sluice-queue-ms") or 0) > 0 for one in answers] == [False, True, True]
     metrics = await gateway.metrics()
-    assert metrics.value("sluice_queue_depth") == 0
-    assert metrics.value("sluice_queue_wait_seconds_count", upstream="local") == 3
-    assert metrics.value("sluice_queue_wait_seconds_sum", upstream="local") > 0
+    assert metrics.value("sluice_upstream_queue_depth") == 0
+    assert metrics.value("sluice_upstream_queue_wait_seconds_count", upstream="local") == 3
+    assert metrics.value("sluice_upstream_queue_wait_seconds_sum", upstream="local") > 0
 
 
 async def test_batch_goes_behind_interactive_and_nobody_raises_himself(
@@ -168,7 +168,7 @@ async def test_who_would_wait_longer_than_it_will_is_refused_at_the_door(
     assert refused.status == 503
     assert (refused.error["type"], refused.error["code"]) == ("overloaded_error", "deadline_in_queue")
     assert refused.header("retry-after") == "100"
-    assert (await gateway.metrics()).value("sluice_queue_depth") == 0
+    assert (await gateway.metrics()).value("sluice_upstream_queue_depth") == 0
     tasks.append(await waits(gateway, 1, named("4"), patient("210")))  # to wait, and to be answered
     await slot.drain(2)
     assert {(await one).status for one in tasks} == {200}
@@ -188,7 +188,7 @@ async def test_who_waits_too_long_is_told_then(
     await slot.drain(1)
     assert (await first).status == 200
     assert slot.order() == ["1"]
-    assert (await gateway.metrics()).value("sluice_queue_depth") == 0
+    assert (await gateway.metrics()).value("sluice_upstream_queue_depth") == 0
 
 
 async def test_who_leaves_the_queue_frees_the_place_and_is_never_sent(
@@ -200,11 +200,11 @@ async def test_who_leaves_the_queue_frees_the_place_and_is_never_sent(
     await upstream.received(1)
     client = await RawClient.open(gateway.port)
     await client.request("POST", CHAT, named("gone"))
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     await client.close()
-    await gateway.counted("sluice_queue_depth", 0)
+    await gateway.counted("sluice_upstream_queue_depth", 0)
     second = asyncio.create_task(ask(gateway.port, named("2")))
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     await slot.drain(2)
     assert {(await one).status for one in (first, second)} == {200}
     assert slot.order() == ["1", "2"]
@@ -245,7 +245,7 @@ async def test_a_slow_reader_of_a_whole_answer_holds_no_slot(
 async def wait(gateway: GatewayProcess, depth: int) -> None:
     """Until so many calls wait in this process."""
     async with asyncio.timeout(10):
-        while (await asyncio.to_thread(gateway.metrics)).value("sluice_queue_depth") != depth:
+        while (await asyncio.to_thread(gateway.metrics)).value("sluice_upstream_queue_depth") != depth:
             await asyncio.sleep(0.01)
 
 

@@ -16,8 +16,8 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, E0, EMBEDDINGS, ask
 from doubles.waiting import eventually
 
+from gateway.assembly.reload import take
 from gateway.config.load import load
-from gateway.reload import take
 
 Reload = Callable[[InProcessGateway, Mapping[str, Any]], Awaitable[None]]
 SHORT = {**C0, "max_tokens": 4, "temperature": 0}
@@ -26,7 +26,7 @@ SHORT = {**C0, "max_tokens": 4, "temperature": 0}
 @pytest.fixture
 def reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reload:
     """Puts another config in force; this process's own log stays as it is."""
-    monkeypatch.setattr("gateway.log.setup", lambda level, shape: None)
+    monkeypatch.setattr("gateway.telemetry.logging.setup", lambda level, shape: None)
 
     async def reload(gateway: InProcessGateway, config: Mapping[str, Any]) -> None:
         file = tmp_path / "other.yaml"

@@ -20,9 +20,9 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, E0, EMBEDDINGS, S0, ask
 from doubles.waiting import eventually
 
+from gateway.assembly.reload import take
 from gateway.config.load import load
-from gateway.reload import take
-from gateway.store.usage import UsageTrouble
+from gateway.usage.store import UsageTrouble
 
 Reload = Callable[[InProcessGateway, Mapping[str, Any]], Awaitable[str | None]]
 OTHER = ("authorization", f"Bearer {OTHER_KEY}")
@@ -34,7 +34,7 @@ PRICE = {"input": 1000, "output": 2000}
 def logging(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What the log was set to; this process's own log stays as it is."""
     shapes: list[tuple[str, str]] = []
-    monkeypatch.setattr("gateway.log.setup", lambda level, shape: shapes.append((level, shape)))
+    monkeypatch.setattr("gateway.telemetry.logging.setup", lambda level, shape: shapes.append((level, shape)))
     return shapes
 
 
@@ -123,10 +123,10 @@ async def test_who_waits_goes_with_the_key_it_came_for_and_newcomers_with_the_ne
     tasks = [asyncio.create_task(ask(gateway.port, C0))]
     await upstream.received(1)
     tasks.append(asyncio.create_task(ask(gateway.port, C0)))
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     await reload(gateway, settings(upstream.url, upstream={**own, "api_key": "up-new"}))
     tasks.append(asyncio.create_task(ask(gateway.port, C0)))
-    await gateway.counted("sluice_queue_depth", 2)
+    await gateway.counted("sluice_upstream_queue_depth", 2)
     go_on.set()
     assert [(await task).status for task in tasks] == [200, 200, 200]
     sent = [one.header("authorization") for one in upstream.calls]
@@ -238,7 +238,7 @@ async def test_places_of_calls_under_way_stay_taken(
     assert (await asked(gateway.port)).error["type"] == "concurrency"
     go_on.set()
     assert (await first).status == 200
-    await gateway.counted("sluice_inflight", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
     assert (await asked(gateway.port)).status == 200
 
 
@@ -298,7 +298,7 @@ async def test_a_reload_that_fails_for_a_bug_changes_nothing(
 ) -> None:
     gateway = await start_gateway(limited(upstream.url, {"rpm": 1}))
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.pipeline.assembly.first_hop", lambda config: 1 / 0)
+        patched.setattr("gateway.assembly.builder.assembly.first_hop", lambda config: 1 / 0)
         assert await reload(gateway, limited(upstream.url, {"rpm": 9})) == "a bug in the gateway"
     assert logging == []
     loud = limited(upstream.url, {"rpm": 1}, log={"level": "debug", "format": "text"})
@@ -311,13 +311,13 @@ async def test_a_breaker_stays_open_but_not_for_another_server(
     upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload
 ) -> None:
     upstream.always(replies.error(500))
-    own = {"breaker": {"failures": 2, "open": "60s"}}
+    own = {"breaker": {"failures": 2, "open_for": "60s"}}
     gateway = await start_gateway(settings(upstream.url, upstream=own))
     for _ in range(2):
         assert (await ask(gateway.port, C0)).status == 502
-    await gateway.counted("sluice_breaker_state", 2)
+    await gateway.counted("sluice_upstream_breaker_state", 2)
     await reload(gateway, settings(upstream.url, upstream={**own, "max_concurrency": 9}))
-    assert (await gateway.metrics()).value("sluice_breaker_state") == 2
+    assert (await gateway.metrics()).value("sluice_upstream_breaker_state") == 2
     async with FaultUpstream() as other:
         await reload(gateway, settings(other.url, upstream=own))
         assert (await ask(gateway.port, C0)).status == 200
@@ -331,12 +331,12 @@ async def test_who_waits_goes_when_there_is_more_room_and_nobody_is_cut_off_by_l
     upstream.always([Until(go_on), *replies.chat()])
     gateway = await start_gateway(settings(upstream.url, upstream={"max_concurrency": 1}))
     tasks = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(4)]
-    await gateway.counted("sluice_queue_depth", 3)
+    await gateway.counted("sluice_upstream_queue_depth", 3)
     await reload(gateway, settings(upstream.url, upstream={"max_concurrency": 3}))
     await upstream.holding(3)
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     await reload(gateway, settings(upstream.url, upstream={"max_concurrency": 1}))
-    assert (await gateway.metrics()).value("sluice_inflight") == 3
+    assert (await gateway.metrics()).value("sluice_upstream_inflight") == 3
     upstream.reply(replies.chat())
     go_on.set()
     assert [(await task).status for task in tasks] == [200] * 4
@@ -351,9 +351,9 @@ async def test_a_rate_that_comes_and_goes_holds_and_lets_go(
     gateway = await start_gateway(settings(upstream.url, upstream={"rate": {"rpm": 1}}))
     assert (await ask(gateway.port, C0)).status == 200
     held = asyncio.create_task(ask(gateway.port, C0))
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     await reload(gateway, settings(upstream.url, upstream={"rate": {"rpm": 1}, "max_concurrency": 2}))
-    assert (await gateway.metrics()).value("sluice_queue_depth") == 1
+    assert (await gateway.metrics()).value("sluice_upstream_queue_depth") == 1
     await reload(gateway, settings(upstream.url))
     assert (await held).status == 200
 
@@ -366,7 +366,7 @@ async def test_more_room_lets_go_whom_the_rate_lets_go(
     own = {"rate": {"rpm": 60_000}, "max_concurrency": 1}
     gateway = await start_gateway(settings(upstream.url, upstream=own))
     tasks = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(2)]
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     await reload(gateway, settings(upstream.url, upstream={**own, "max_concurrency": 2}))
     await upstream.holding(2)
     go_on.set()
@@ -420,7 +420,7 @@ async def test_limits_in_redis_stay_used(
         assert 10_000 < int(refused.header("retry-after-ms") or 0) <= 15_000
 
 
-@pytest.mark.parametrize("transport", ["lean", "aiohttp"])
+@pytest.mark.parametrize("transport", ["httptools", "aiohttp"])
 async def test_ops_14_many_reloads_leave_no_task_and_no_connection_behind(
     upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload, transport: str
 ) -> None:

@@ -64,8 +64,8 @@ async def test_a_stream_that_breaks_before_its_first_event_is_tried_again_unseen
     assert upstream.calls[0].body == upstream.calls[1].body
     await gateway.outcome("ok")
     await gateway.counted("sluice_retries_total", 1, upstream="a")
-    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="a", verdict="retryable")
-    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="a", verdict="success")
+    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="a", result="retryable")
+    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="a", result="success")
 
 
 WHOLE: dict[str, list[Step]] = {
@@ -156,8 +156,8 @@ async def test_retry_10_a_clients_own_mistake_is_one_call(
         }
     assert len(upstream.calls) == 10
     assert {call.json()["model"] for call in upstream.calls} == {"up-a"}
-    await gateway.counted("sluice_breaker_state", 0)
-    await gateway.counted("sluice_upstream_attempts_total", 10, upstream="a", verdict="ignore")
+    await gateway.counted("sluice_upstream_breaker_state", 0)
+    await gateway.counted("sluice_upstream_attempts_total", 10, upstream="a", result="ignore")
 
 
 # Retry-After.

@@ -18,7 +18,7 @@ from doubles.settings import AUTH, KEY
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, S0, ask
 
-from gateway.app import Gateway
+from gateway.assembly.gateway import Gateway
 from gateway.config.load import load
 from gateway.config.model import Config
 
@@ -54,9 +54,11 @@ async def test_route_10_the_cheapest_is_called_wherever_it_stands(
     answer = await ask(gateway.port, body)
     assert answer.status == 200
     assert answer.header("x-sluice-upstream") == "b"
-    assert (answer.header("x-sluice-route") or "").startswith("cheapest; est_usd=0.0")
+    assert (answer.header("x-sluice-routing") or "").startswith("cheapest; est_usd=0.0")
     assert not upstream.calls
-    await gateway.counted("sluice_routed_total", 1, model="m-small", upstream="b", reason="cheapest")
+    await gateway.counted(
+        "sluice_routing_decisions_total", 1, model="m-small", upstream="b", reason="cheapest"
+    )
 
 
 async def test_cost_07_zero_is_a_price_and_an_unknown_one_is_not_zero(
@@ -67,7 +69,7 @@ async def test_cost_07_zero_is_a_price_and_an_unknown_one_is_not_zero(
     gateway = await start_gateway(config(upstream.url, other.url, route="cheapest", candidates=(DEAR, FREE)))
     answer = await ask(gateway.port, C0)
     assert answer.header("x-sluice-upstream") == "b"
-    assert answer.header("x-sluice-route") == "cheapest; est_usd=0"
+    assert answer.header("x-sluice-routing") == "cheapest; est_usd=0"
 
 
 async def test_a_cheap_one_that_fails_is_replaced_by_the_next_cheapest_and_left_alone(
@@ -89,7 +91,7 @@ async def test_a_cheap_one_that_fails_is_replaced_by_the_next_cheapest_and_left_
         for _ in range(6):
             assert (await ask(gateway.port, C0)).header("x-sluice-upstream") == "b"
         assert (len(upstream.calls), len(other.calls), len(third.calls)) == (0, 6, 3)
-        await gateway.counted("sluice_routed_total", 3, upstream="b", reason="cheapest")
+        await gateway.counted("sluice_routing_decisions_total", 3, upstream="b", reason="cheapest")
 
 
 async def test_weights_are_shares(
@@ -100,7 +102,7 @@ async def test_weights_are_shares(
     )
     for _ in range(5):
         answer = await ask(gateway.port, C0)
-        assert answer.header("x-sluice-route") == "weighted"
+        assert answer.header("x-sluice-routing") == "weighted"
     assert (len(upstream.calls), len(other.calls)) == (0, 5)
 
 
@@ -137,7 +139,7 @@ async def test_a_conversation_stays_with_its_replica(
                 ]
             answer = await ask(gateway.port, {"model": "m-small", "messages": messages})
             names.add(answer.header("x-sluice-upstream"))
-            told[answer.header("x-sluice-route")] += 1
+            told[answer.header("x-sluice-routing")] += 1
     assert all(len(names) == 1 for names in served.values())
     assert len(upstream.calls) == len(other.calls) == 6
     assert told == {"least_loaded": 4, "affinity": 8}
@@ -179,7 +181,7 @@ async def test_a_budget_that_is_spent_leaves_what_is_free(
     assert names[0] == "a"
     assert names[-1] == "b"
     assert names == sorted(names)
-    assert answer.header("x-sluice-route") == "priority; budget"
+    assert answer.header("x-sluice-routing") == "priority; budget"
     assert len(upstream.calls) * 84 <= 200
 
 
@@ -218,12 +220,12 @@ async def test_the_own_engine_is_full_so_the_call_goes_on_after_the_bound(
     await upstream.holding(1)
     answer = await ask(gateway.port, C0)
     assert (answer.status, answer.header("x-sluice-upstream")) == (200, "b")
-    assert answer.header("x-sluice-route") == "spill; waited=0.1s"
+    assert answer.header("x-sluice-routing") == "spill; waited=0.1s"
     assert float(answer.header("x-sluice-queue-ms") or 0) >= 50
-    await gateway.counted("sluice_routed_total", 1, upstream="b", reason="spill")
+    await gateway.counted("sluice_routing_decisions_total", 1, upstream="b", reason="spill")
     held.cancel()
     await asyncio.gather(held, return_exceptions=True)
-    await gateway.counted("sluice_inflight", 0)
+    await gateway.counted("sluice_upstream_inflight", 0)
 
 
 VLLM = b"vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"

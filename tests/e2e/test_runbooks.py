@@ -6,12 +6,12 @@ import shlex
 import shutil
 
 import pytest
-from pages import ROOT, table
+from kit.pages import ROOT, table
 
-from bench.drill import drill
-from bench.drill_page import Look, looks
-from bench.drill_scene import scene
-from bench.drill_troubles import TROUBLES, Trouble
+from benchmarks.drill import drill
+from benchmarks.drill_page import Look, looks
+from benchmarks.drill_scene import scene
+from benchmarks.drill_troubles import TROUBLES, Trouble
 
 QUICK = {
     "SluiceDown",
@@ -22,7 +22,7 @@ QUICK = {
     "SluiceReloadFailed",
     "SluiceUnpriced",
 }
-"""Some seconds each; `python -m bench.drill` has the others too, and the alerts."""
+"""Some seconds each; `python -m benchmarks.drill` has the others too, and the alerts."""
 
 with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 

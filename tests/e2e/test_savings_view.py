@@ -56,7 +56,7 @@ async def test_kept_answers_and_prices_are_told_apart(
 async def test_a_failed_attempt_that_was_counted_is_waste(
     config: dict[str, Any], upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
-    config["retry"] = {"attempts": 2, "base": 0, "max": 0}
+    config["retry"] = {"attempts": 2, "backoff_base": 0, "backoff_max": 0}
     gateway = await start_gateway(config)
     failed = {"error": {"message": "no", "code": 500}, "usage": counted(50, 0)}
     broken = [full(compact(failed), 500)]

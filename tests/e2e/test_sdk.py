@@ -64,7 +64,7 @@ def test_synchronous(served: tuple[ThreadedUpstream, str]) -> None:
 async def test_chat_and_raw_headers(sdk: openai.AsyncOpenAI) -> None:
     raw = await sdk.chat.completions.with_raw_response.create(**C0)
     assert raw.headers["x-sluice-upstream"] == "local"
-    assert raw.headers["x-sluice-model"] == "up-small"
+    assert raw.headers["x-sluice-upstream-model"] == "up-small"
     assert raw.parse().choices[0].message.content == "pong"
     assert raw.request_id
 

@@ -22,10 +22,9 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import ask
 from doubles.waiting import eventually
 
+from gateway.cli.router.dataset import load
 from gateway.config import load as config_load
-from gateway.layers import shadow
-from gateway.store import shadow_file
-from gateway.training.log import load
+from gateway.routing.cascade import shadow, shadow_file
 
 BODY: dict[str, Any] = {"model": "m-small", "messages": [{"role": "user", "content": "Add 17 and 25."}]}
 CHEAP, STRONG = "It is 42 then", "It is 42"
@@ -145,7 +144,7 @@ async def test_what_fails_is_not_written(
     strong.reply(replies.error(500))
     for _ in range(2):
         assert (await ask(gateway.port, BODY, [AUTH])).status == 200
-        await gateway.counted("sluice_inflight", 0)
+        await gateway.counted("sluice_upstream_inflight", 0)
     assert len(await written(file)) == 1
     assert len(strong.calls) == 2
 
@@ -238,7 +237,7 @@ async def test_a_reload_ends_shadows_and_blames_nobody(
     await gateway._gateway.reload(new)
     await strong.at_rest()
     await gateway.counted("sluice_upstream_attempts_total", 1, upstream="b")
-    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="b", verdict="ignore")
+    await gateway.counted("sluice_upstream_attempts_total", 1, upstream="b", result="ignore")
 
 
 async def test_a_file_that_cannot_be_written_is_told_once_and_disturbs_nobody(

@@ -89,7 +89,7 @@ async def test_when_their_dollars_are_spent_what_is_free_is_left_to_both(
         names.append(answer.header("x-sluice-upstream"))
     assert 1 <= names.count(paid["upstream"]) <= 5
     assert names[-2:] == ["own", "own"]
-    assert answer.header("x-sluice-route") == "priority; budget"
+    assert answer.header("x-sluice-routing") == "priority; budget"
 
 
 async def test_rate_02_and_the_places(

@@ -15,7 +15,7 @@ async def test_a_slow_reader_gets_all_of_a_large_answer(
     upstream: FaultUpstream, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What counts is whether it takes some, not how long the whole takes."""
-    monkeypatch.setattr("gateway.edge.serve.STUCK_READER_S", 0.3)
+    monkeypatch.setattr("gateway.http.server.handler.STUCK_READER_S", 0.3)
     body = b'{"x":"' + b"y" * 8_000_000 + b'"}'
     upstream.reply([full(body)])
     async with await RawClient.open(gateway.port, receive_buffer=16_384) as client:
@@ -35,7 +35,7 @@ async def test_a_slow_reader_gets_all_of_a_large_answer(
 async def test_a_stuck_reader_is_dropped(
     upstream: FaultUpstream, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.edge.serve.STUCK_READER_S", 0.1)
+    monkeypatch.setattr("gateway.http.server.handler.STUCK_READER_S", 0.1)
     upstream.reply([full(b'{"x":"' + b"y" * 20_000_000 + b'"}')])
     async with await RawClient.open(gateway.port, receive_buffer=16_384) as client:
         await client.request("POST", CHAT, C0)
@@ -73,7 +73,7 @@ async def test_an_upstream_that_only_comments_fills_no_memory(
 async def test_an_error_whose_body_stalls_is_told_by_its_status(
     upstream: FaultUpstream, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.edge.forward.ERROR_BODY_S", 0.1)
+    monkeypatch.setattr("gateway.http.client.forward.ERROR_BODY_S", 0.1)
     upstream.reply([head(500, [("content-length", "100")]) + b"{", NEVER])
     async with asyncio.timeout(5):
         answer = await ask(gateway.port, C0)

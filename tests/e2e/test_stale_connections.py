@@ -29,7 +29,7 @@ async def test_retry_06_calls_in_step_with_the_end_of_idle_connections_all_succe
         assert (answer.status, answer.header("x-sluice-attempts")) == (200, "1")
         await asyncio.sleep(KEPT + dice.uniform(-0.003, 0.003))
     assert len({one.header("x-request-id")[0] for one in upstream.calls}) == 100
-    await gateway.counted("sluice_upstream_attempts_total", 100, verdict="success")
+    await gateway.counted("sluice_upstream_attempts_total", 100, result="success")
 
 
 async def test_retry_07_read_and_then_dead_is_two_generations_at_most(
@@ -43,7 +43,7 @@ async def test_retry_07_read_and_then_dead_is_two_generations_at_most(
     answer = await ask(gateway.port, C0)
     assert (answer.status, answer.header("x-sluice-attempts")) == (502, "2")
     assert len(upstream.calls) == 2
-    await gateway.counted("sluice_upstream_attempts_total", 2, verdict="retryable")
+    await gateway.counted("sluice_upstream_attempts_total", 2, result="retryable")
 
 
 @pytest.mark.parametrize("body", [b"", b'{"id":'], ids=["nothing", "half"])

@@ -73,7 +73,7 @@ async def test_sse_12_sse_14_metr_05_a_stream_cut_short(
         assert secret not in str(error["message"])
     assert len(upstream.calls) == 1
     await gateway.outcome("truncated", status="200", model="m-small")
-    await gateway.counted("sluice_upstream_attempts_total", 0, verdict="success")
+    await gateway.counted("sluice_upstream_attempts_total", 0, result="success")
     await gateway.counted("sluice_upstream_attempts_total", 1, upstream="local")
 
 

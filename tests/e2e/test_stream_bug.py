@@ -13,8 +13,8 @@ from doubles.sse import final_error
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import CHAT, S0
 
-from gateway.call import Call
-from gateway.edge.relay import StreamRelay
+from gateway.core.call import Call
+from gateway.http.client.stream_relay import StreamRelay
 
 BEAT = b": keep-alive\n\n"
 

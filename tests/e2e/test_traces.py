@@ -176,7 +176,7 @@ async def test_waiting_for_a_slot_is_a_span(
         settings(upstream.url, upstream={"max_concurrency": 1}, batching={"policy": "off"}, traces=ON)
     )
     calls = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(2)]
-    await gateway.counted("sluice_queue_depth", 1)
+    await gateway.counted("sluice_upstream_queue_depth", 1)
     go_on.set()
     assert [(await one).status for one in calls] == [200, 200]
     spans = await collector.received(5)

@@ -36,8 +36,9 @@ async def test_the_places_are_those_of_the_config_however_many_workers(
 ) -> None:
     with GatewayProcess(two(upstream.url, server={"workers": workers}), tmp_path) as gateway:
         await eventually(
-            lambda: gateway.metrics().value("sluice_upstream_up", upstream="local") == 1, "the upstream is up"
+            lambda: gateway.metrics().value("sluice_upstream_up", upstream="local") == 1,
+            "the upstream is up",
         )
         metrics = gateway.metrics()
         assert metrics.value("sluice_upstream_up") == 1
-        assert metrics.value("sluice_max_concurrency", upstream="local") == 7
+        assert metrics.value("sluice_upstream_max_concurrency", upstream="local") == 7

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from backend import engine, install, messages, processes, up
+from backend import engine, install, processes, up
+from backend import templates as messages
+from backend.errors import Problem, Stopped
 from backend.prepare import Prepared
-from backend.problem import Problem, Stopped
 from backend.progress import Progress, log_lines, log_step
-from backend.stopping import StopSignals
+from backend.signals import StopSignals
 
 STAND_IN = """
 import http.server, os, sys

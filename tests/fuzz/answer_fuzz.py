@@ -10,9 +10,9 @@ import itertools
 
 import h11
 
-from gateway.edge.lean_connection import LeanConnection
-from gateway.edge.lean_exchange import LeanExchange
-from gateway.errors import Failure
+from gateway.core.errors import Failure
+from gateway.http.client.h1_connection import LeanConnection
+from gateway.http.client.h1_exchange import LeanExchange
 
 Outcome = tuple[int, bytes] | None
 """Status and body of a complete answer; None for a refused or unfinished one."""

@@ -15,14 +15,16 @@ import yaml
 
 from gateway.config.load import load
 from gateway.config.show import as_yaml
-from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
-from gateway.wire import openai, request_head, splice
-from gateway.wire.chunks import ChunkReader, InvalidChunk
-from gateway.wire.json_bounds import MAX_DEPTH
-from gateway.wire.mask import Masker
-from gateway.wire.request_caps import ENGINE_FIELDS
-from gateway.wire.retry_after import LONGEST_S, retry_after
-from gateway.wire.sse import EventSplitter, EventTooLarge
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.wire.http import host_check as request_head
+from gateway.wire.http.redaction import Masker
+from gateway.wire.http.retry_after import LONGEST_S, retry_after
+from gateway.wire.json import splice
+from gateway.wire.json.limits import MAX_DEPTH
+from gateway.wire.openai import peek as openai
+from gateway.wire.openai.chunks import ChunkReader, InvalidChunk
+from gateway.wire.openai.request_limits import ENGINE_FIELDS
+from gateway.wire.openai.sse import EventSplitter, EventTooLarge
 
 _NAME = b'"another \\u00e9"'
 _SECRET = "up-key-9-secret"

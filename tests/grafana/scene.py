@@ -51,7 +51,7 @@ def config(
         "tight": {"candidates": [{**at_engine, "context_window": 1000}], "on_overflow": "drop_oldest"},
         "embed": {"candidates": [at_engine], "batching": {"max_inflight": 1}},
     }
-    made["retry"] = {"attempts": 2, "base": "1ms"}
+    made["retry"] = {"attempts": 2, "backoff_base": "1ms"}
     limits = {"team-a": {}, "team-b": {"rpm": 3}, "team-c": {"usd_per_day": 0.5}}
     made["keys"] = [{"name": name, "key": KEYS[name], "limits": one} for name, one in limits.items()]
     return made

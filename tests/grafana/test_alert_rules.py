@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from dashboards import ROOT, RULES, alerts, rules
-from pages import table
+from kit.pages import table
 
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
@@ -47,17 +47,17 @@ def gauge(alert: str, says: str, series: str, values: str, at: str, fires: bool)
     return Case(alert, says, {series: values}, at, fires, "30s")
 
 
-BREAKER = 'sluice_breaker_state{instance="g:1",upstream="%s"}'
+BREAKER = 'sluice_upstream_breaker_state{instance="g:1",upstream="%s"}'
 UP = 'sluice_upstream_up{instance="g:1",upstream="%s"}'
-OLDEST = 'sluice_queue_oldest_seconds{instance="g:1",upstream="a"}'
+OLDEST = 'sluice_upstream_queue_oldest_wait_seconds{instance="g:1",upstream="a"}'
 REDIS = 'sluice_redis_up{instance="g:1"}'
 RELOAD = 'sluice_config_reload_success{instance="g:1"}'
 WRITES = 'sluice_usage_write_errors_total{instance="g:1"}'
-UNPRICED = 'sluice_unpriced_requests_total{instance="g:1",model="m",upstream="a"}'
-LEFT = 'sluice_budget_left_usd{instance="%s",key="k"}'
+UNPRICED = 'sluice_unpriced_attempts_total{instance="g:1",model="m",upstream="a"}'
+LEFT = 'sluice_budget_remaining_usd{instance="%s",key="k"}'
 COST = 'sluice_cost_usd_total{instance="g:1",model="m",upstream="a",key="k"}'
 STREAMS = 'sluice_time_to_first_token_seconds_count{instance="g:1",model="m",upstream="a"}'
-OVERHEAD = 'sluice_overhead_seconds_bucket{instance="g:1",endpoint="e",le="%s"}'
+OVERHEAD = 'sluice_gateway_overhead_seconds_bucket{instance="g:1",endpoint="e",le="%s"}'
 
 CASES = [
     failing("SluiceFailingFast", 0.08, "2h", True, "8 % fail"),

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 from dashboards import DASHBOARDS, ROOT, alerts, panels, queries, read, rules, variables
-from pages import table
+from kit.pages import table
 
 from grafana import build
 

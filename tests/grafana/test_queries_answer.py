@@ -87,7 +87,7 @@ async def prometheus(
         async def bug(*_: object) -> None:
             raise RuntimeError
 
-        monkeypatch.setattr("gateway.edge.forward.Forward.__call__", bug)
+        monkeypatch.setattr("gateway.http.client.forward.Forward.__call__", bug)
         assert (await ask(buggy.port, C0)).status == 500
         over = asyncio.Event()
         running = [load(gateway.port, number, over) for number in range(6)]

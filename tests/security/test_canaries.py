@@ -194,7 +194,7 @@ async def test_no_canary_is_told_anywhere(
 def test_a_config_that_is_refused_tells_no_secret_of_it(
     change: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from gateway.cli import main
+    from gateway.cli.main import main
 
     file = tmp_path / "sluice.yaml"
     file.write_text(json.dumps({**settings("http://127.0.0.1:9/v1"), **change}), encoding="utf-8")

@@ -9,9 +9,9 @@ from doubles.settings import KEY, settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, E0, EMBEDDINGS
 
-from gateway.call import Call, Credentials
-from gateway.errors import INVALID_API_KEY, MODEL_NOT_FOUND, Refusal
-from gateway.layers.admission import admit
+from gateway.core.call import Call, Credentials
+from gateway.core.errors import INVALID_API_KEY, MODEL_NOT_FOUND, Refusal
+from gateway.pipeline.gates import admit
 
 MANY = 100_000
 SOME = 600

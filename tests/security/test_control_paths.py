@@ -9,7 +9,7 @@ from doubles.settings import settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0
 
-from gateway.edge import routes
+from gateway.http.server import endpoints as routes
 
 # Of vLLM, SGLang and llama.cpp, and of our own admin port.
 PATHS = (Path(__file__).parent / "control_paths.txt").read_text(encoding="ascii").split()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gateway.log import _JsonFormatter, _TextFormatter
+from gateway.telemetry.logging import _JsonFormatter, _TextFormatter
 
 EVIL = [
     "a\nb",

@@ -10,13 +10,14 @@ from doubles.settings import AUTH, KEY, OTHER_KEY, settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, COMPLETIONS, E0, EMBEDDINGS, ask
 
-from gateway.caller import Caller
+from gateway.auth import engine_fields as steering
 from gateway.config.load import load
 from gateway.config.model import EngineField
-from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
-from gateway.policy import steering
-from gateway.wire import json_bounds, openai
-from gateway.wire.request_caps import ENGINE_FIELDS, MOST_CHOICES, MOST_ENDS, MOST_LOGPROBS
+from gateway.core.caller import Caller
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.wire.json import limits as json_bounds
+from gateway.wire.openai import peek as openai
+from gateway.wire.openai.request_limits import ENGINE_FIELDS, MOST_CHOICES, MOST_ENDS, MOST_LOGPROBS
 
 BEYOND = {
     "n": [0, -1, MOST_CHOICES + 1, 10**6, 1e9, str(MOST_CHOICES + 1), "1" + "0" * 60, 128.5],

@@ -2,9 +2,10 @@
 
 import re
 
-from pages import ROOT, table
+from kit.pages import ROOT, table
 
-from gateway.wire import json_bounds, request_caps
+from gateway.wire.json import limits as json_bounds
+from gateway.wire.openai import request_limits as request_caps
 
 PAGE = ROOT / "docs" / "security.md"
 

@@ -15,8 +15,8 @@ from doubles.settings import AUTH, KEY
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import CHAT, EMBEDDINGS
 
-from gateway.policy.cache_key import Readings
-from gateway.policy.route_prefix import Prefixes
+from gateway.cache.key import Readings
+from gateway.routing.prefix_affinity import Prefixes
 
 SOME = 200
 LONG = "water and mills " * 100

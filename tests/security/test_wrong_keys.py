@@ -6,8 +6,8 @@ from doubles.settings import AUTH, settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, ask
 
-from gateway.errors import KEYS_LIMITED
-from gateway.policy.wrong_keys import PER_MINUTE, WrongKeys
+from gateway.auth.failure_limiter import PER_MINUTE, WrongKeys
+from gateway.core.errors import KEYS_LIMITED
 
 
 def test_a_burst_passes_and_then_one_a_second() -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.wire.cache_salt import salt_of, salting
-from gateway.wire.members import edited
+from gateway.wire.json.members import edited
+from gateway.wire.openai.cache_salt import salt_of, salting
 
 SALT = b'"salt"'
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from test_chunks import DONE, NAME, chunk, public
 
-from gateway.call import Tokens
-from gateway.wire.chunks import ChunkReader
+from gateway.core.call import Tokens
+from gateway.wire.openai.chunks import ChunkReader
 
 COUNTS = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 

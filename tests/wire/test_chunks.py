@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.call import Tokens
-from gateway.wire.chunks import ChunkReader, InvalidChunk
-from gateway.wire.sse import EventTooLarge
+from gateway.core.call import Tokens
+from gateway.wire.openai.chunks import ChunkReader, InvalidChunk
+from gateway.wire.openai.sse import EventTooLarge
 
 NAME = "m-small"
 DONE = b"data: [DONE]\n\n"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.call import BATCH_CHAT, CHAT, COMPLETIONS, EMBEDDINGS
-from gateway.wire.merge import Mergeable, build, parse
+from gateway.core.call import BATCH_CHAT, CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.wire.openai.merge import Mergeable, build, parse
 
 TURNS = [{"role": "user", "content": "hi"}]
 CHAT_BODY: dict[str, Any] = {"model": "m", "messages": TURNS, "max_tokens": 4}

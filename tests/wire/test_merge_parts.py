@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.merge import shift_positions, split_list
+from gateway.wire.openai.merge import shift_positions, split_list
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.errors import INVALID_JSON, INVALID_VALUE, Refusal
-from gateway.wire import openai
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.wire.openai import peek as openai
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.caller import Standing, Terms
-from gateway.policy import quota
-from gateway.wire.ratelimit import duration, render
+from gateway.core.caller import Standing, Terms
+from gateway.queueing import advertised_quota as quota
+from gateway.wire.http.ratelimit_headers import duration, render
 
 
 @pytest.mark.parametrize(

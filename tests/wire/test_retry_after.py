@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.retry_after import LONGEST_S, retry_after
+from gateway.wire.http.retry_after import LONGEST_S, retry_after
 
 NOW = 784111777  # Sun, 06 Nov 1994 08:49:37 GMT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.splice import model_spans, parts, replace
+from gateway.wire.json.splice import model_spans, parts, replace
 
 NAME = b'"new"'
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.sse import EventSplitter, EventTooLarge
+from gateway.wire.openai.sse import EventSplitter, EventTooLarge
 
 EVENT = b'data: {"a":1}\n\n'
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.wire.members import edited
-from gateway.wire.stream_options import asking, refused
+from gateway.wire.json.members import edited
+from gateway.wire.openai.stream_options import asking, refused
 
 
 def asked(body: bytes) -> bytes:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.money import Price, Tier, Tokens
-from gateway.policy.price import FREE, cost
-from gateway.wire.usage import MOST, tokens
+from gateway.core.tokens import Price, Tier, Tokens
+from gateway.usage.cost import FREE, cost
+from gateway.wire.openai.usage import MOST, tokens
 
 USD = 1_000_000_000
 GPT = Price(2_500_000_000, 10 * USD, 1_250_000_000)  # 2_500, 10_000 and 1_250 a token

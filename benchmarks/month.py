@@ -1,0 +1,276 @@
+"""`python -m benchmarks.month`: a month of made-up traffic through `sluice report`; writes the pages in docs/.
+
+Nothing of it is real: requests, answers, prices and repeats come from a fixed seed, repeats by Zipf's law.
+What handles it is real: cache, shared flights, routing, prices, the ledger, its file and the report, without
+sockets and on a clock that the traffic itself moves. An answer takes the same tokens from every candidate.
+"""
+
+import asyncio
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.arguments import arguments
+from benchmarks.month_traffic import BEGINS, Ask, Kind, traffic
+from gateway.assembly import upstreams as assembly
+from gateway.assembly.cache import Caches
+from gateway.assembly.routing import rules
+from gateway.auth.model_access import ModelAccess
+from gateway.cli.report.markdown import Page
+from gateway.cli.report.messages import LANGUAGES, Language
+from gateway.cli.report.waterfall_svg import svg
+from gateway.config.load import load
+from gateway.config.model import Config
+from gateway.core.budget_calendar import Calendar
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Reply, Tokens
+from gateway.core.caller import Caller
+from gateway.core.errors import Refusal
+from gateway.pipeline.gates import admission
+from gateway.pipeline.stack import compose
+from gateway.pricing.resolver import Pricing
+from gateway.queueing.upstream_queue import Line
+from gateway.reporting.figures import Figures, figures
+from gateway.reporting.period import Period
+from gateway.reporting.sources import machines, prices
+from gateway.routing.load import Loads
+from gateway.routing.prefix_affinity import Prefixes
+from gateway.routing.prefix_hashes import beginnings
+from gateway.routing.router import Reads, Routing
+from gateway.telemetry.metrics import Metrics, counter
+from gateway.usage.accounting import Bookkeeping, Spend
+from gateway.usage.call_usage import charge, wasted
+from gateway.usage.estimates import Estimates
+from gateway.usage.estimator import Estimator
+from gateway.usage.ledger import Ledger
+from gateway.usage.sqlite_store import SqliteUsage
+from gateway.usage.store import Books
+from gateway.wire.json import splice
+from gateway.wire.openai.capabilities import needs
+
+SEED: Final = 20261101
+PERIOD: Final = Period("2026-11-01", "2026-11-30")
+DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
+MARK: Final = "<!-- What follows is written by `python -m benchmarks.month`. -->\n\n"
+
+CONFIG: Final = """
+upstreams:
+  local: {base_url: "http://127.0.0.1:8000/v1", kind: vllm, gpu_hour_usd: 0.02}
+  alpha: {base_url: "http://127.0.0.1:8001/v1"}
+  beta: {base_url: "http://127.0.0.1:8002/v1"}
+  trial: {base_url: "http://127.0.0.1:8003/v1"}
+models:
+  assistant:
+    route: cheapest
+    cache: {enabled: true, ttl: 24h}
+    candidates:
+      - {upstream: alpha, model: alpha-large, price: {input: 2.5, output: 10, cached_input: 0.25}}
+      - {upstream: alpha, model: alpha-medium, price: {input: 0.8, output: 6, cached_input: 0.4}}
+      - {upstream: beta, model: beta-large, price: {input: 1.1, output: 4.4, cached_input: 0.275}}
+  faq:
+    baseline: assistant
+    cache: {enabled: true, ttl: 24h}
+    candidates:
+      - {upstream: local, model: small-8b}
+      - {upstream: beta, model: beta-small, price: {input: 0.15, output: 0.6}}
+  drafts:
+    baseline: {price: {input: 3, output: 15}}
+    candidates:
+      - {upstream: alpha, model: alpha-small, price: {input: 0.4, output: 1.6, cached_input: 0.1}}
+  experiment:
+    candidates: [{upstream: trial, model: nobody-knows}]
+"""
+
+
+class Providers:
+    """Answer everything; what begins alike within five minutes is read from their cache."""
+
+    def __init__(self, time: "Time") -> None:
+        self._time = time
+        self._warm: dict[tuple[Candidate, str], float] = {}
+
+    async def __call__(self, call: Call) -> Reply:
+        """The terminal handler: one call in fifty fails first, and costs its input there."""
+        asked = json.loads(call.body)
+        given, system, made, fails = (asked["metadata"][name] for name in ("in", "system", "out", "fails"))
+        await asyncio.sleep(0)  # others come meanwhile
+        candidates = list(call.order or (call.route.candidates if call.route is not None else ()))
+        call.candidate = candidates[0]
+        if fails and len(candidates) > 1:
+            call.attempts += 1
+            wasted(call, candidates[0], Tokens(given, 1))
+            call.candidate = candidates[1]
+        call.attempts += 1
+        cached = self._cached(call.candidate, call.model, system)
+        body = _answer(call.candidate.model, given, made)
+        charge(call, Tokens(given, made, cached), body)
+        call.finish = "stop"
+        return Reply(200, body)
+
+    def _cached(self, candidate: Candidate, model: str, system: int) -> int:
+        now = self._time.now
+        last = self._warm.get((candidate, model), -1e9)
+        self._warm[candidate, model] = now
+        return system if system >= 1024 and now - last < 300 else 0
+
+
+class Time:
+    """A clock that stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now = BEGINS
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Month:
+    """The layers for one config, and the calls that go through them."""
+
+    def __init__(self, config: Config, ledger: Ledger) -> None:
+        rng, metrics, self._time = random.Random(SEED), Metrics(), Time()
+        pricing = Pricing(self._time)
+        routes = assembly.routes(config, lambda one, upstream: pricing.known(one, upstream).price)
+        estimate = Estimates(Estimator(), metrics).make
+        books = Bookkeeping(ledger)
+        spend = Spend(Calendar("UTC", BEGINS, BEGINS), estimate, metrics, (), always=True, paid=(books.paid,))
+        self._caches = Caches(metrics, self._time, rng, books.spared)
+        self._access = ModelAccess(routes)
+        self._handle = self._composed(config, spend, _routing(config, estimate, metrics, rng))
+
+    def _composed(self, config: Config, spend: Spend, routing: Routing) -> Handler:
+        cache = self._caches.layers(config)
+        if cache is None:
+            raise AssertionError("the config keeps answers")
+        layers = (
+            admission((self._access,)),
+            cache.look,
+            admission((spend,)),
+            cache.answer,
+            admission((routing,)),
+        )
+        return compose(layers, Providers(self._time))
+
+    async def run(self) -> None:
+        """All of it."""
+        rng = random.Random(SEED)
+        for number, ask in enumerate(traffic(rng)):
+            self._time.now = ask.at
+            body = _request(ask, number, rng)
+            names = [f"{number}-{copy}" for copy in range(ask.copies)]
+            await asyncio.gather(*(self._call(ask.kind, body, name) for name in names))
+        await self._caches.close()
+
+    async def _call(self, kind: Kind, body: bytes, name: str) -> None:
+        call = Call(CHAT, name, Credentials(None, None, None), self._time.now)
+        call.body, call.model, call.caller = body, kind.model, Caller(kind.key, None)
+        call.spans = splice.model_spans(body)
+        reply = await self._handle(call)
+        if isinstance(reply, Refusal):
+            raise AssertionError(reply.message)
+        call.outcome = "truncated" if b'"breaks": true' in body else "ok"
+        call.lease.settle(call, self._time.now)
+
+
+def _routing(config: Config, estimate: Any, metrics: Metrics, rng: random.Random) -> Routing:
+    loads = Loads({name: Line(name, 64) for name in config.upstreams})
+    reads = Reads(needs, beginnings, estimate)
+    return Routing(
+        rules(config), loads, Prefixes(), reads, lambda one, now: True, counter(metrics.routed), rng
+    )
+
+
+def _request(ask: Ask, number: int, rng: random.Random) -> bytes:
+    """Requests of a kind for the same question are the same, if they are exact; else each is another one."""
+    kind = ask.kind
+    mine = random.Random(f"{SEED} {kind.model} {ask.question}" if kind.exact else f"{SEED} {number}")
+    asked, made = mine.randint(*kind.asked), mine.randint(*kind.answered)
+    fails, breaks = mine.random() < 0.02, not kind.exact and mine.random() < 0.01
+    metadata = {
+        "in": kind.system + asked,
+        "system": kind.system,
+        "out": made,
+        "fails": fails,
+        "breaks": breaks,
+    }
+    question = f"question {ask.question}" if kind.exact else f"question {number}"
+    body = {
+        "model": kind.model,
+        "temperature": 0 if kind.exact else 1,
+        "messages": [
+            {"role": "system", "content": f"{kind.model} " * 40},
+            {"role": "user", "content": question + " word" * asked},
+        ],
+        "max_tokens": 2000,
+        "metadata": metadata,
+    }
+    return json.dumps(body).encode()
+
+
+def _answer(model: str, given: int, made: int) -> bytes:
+    message = {"role": "assistant", "content": "word"}
+    usage = {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+    choices = [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}]
+    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": model}
+    return json.dumps({**answer, "choices": choices, "usage": usage}).encode()
+
+
+async def _month(folder: Path) -> tuple[Config, Books]:
+    file = folder / "sluice.yaml"
+    file.write_text(CONFIG, encoding="utf-8")
+    config = load(file, {}).config
+    if config is None:
+        raise AssertionError("the config is right")
+    store = SqliteUsage(str(folder / "usage.db"))
+    ledger = Ledger(store, 3600.0)
+    await ledger.start()
+    await Month(config, ledger).run()
+    await ledger.stop()
+    again = SqliteUsage(str(folder / "usage.db"))
+    books = await again.books(PERIOD.first, PERIOD.last)
+    await again.close()
+    return config, books
+
+
+def report() -> Figures:
+    """The month's figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, books = asyncio.run(_month(Path(folder)))
+    priced = list(prices(config, Pricing(lambda: BEGINS)))
+    return figures(books, PERIOD, priced, list(machines(config, books, PERIOD)))
+
+
+def pages(found: Figures) -> dict[str, str]:
+    """What stands in docs/: by file, the part of the page that is written, and the pictures."""
+    made = {}
+    for language in LANGUAGES:
+        ending = _ending(language)
+        made[f"savings{ending}.svg"] = svg(found, language)
+        text = Page(found, language, f"savings{ending}.svg").text()
+        made[f"savings{ending}.md"] = text.replace("\n## ", "\n#### ").replace("# ", "### ", 1)
+    return made
+
+
+def _ending(language: Language) -> str:
+    return "" if language == "en" else f".{language}"
+
+
+def written(name: str) -> str:
+    """What a file in docs/ has of it now."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    return text.partition(MARK)[2] if name.endswith(".md") else text
+
+
+def main() -> None:
+    """Write them, behind what people have written."""
+    for name, text in pages(report()).items():
+        file = DOCS / name
+        before = file.read_text(encoding="utf-8").partition(MARK)[0] + MARK if name.endswith(".md") else ""
+        file.write_text(before + text, encoding="utf-8")
+        print(file.relative_to(DOCS.parent))
+
+
+if __name__ == "__main__":
+    arguments(__doc__)
+    main()

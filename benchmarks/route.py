@@ -1,0 +1,100 @@
+"""What a routing decision costs: eight candidates, a body of about 1.4 KB. Run as `python -m benchmarks.route`.
+
+One process, one core, no sockets: the gate alone, with real lines and the real reading of the body. The best
+of many short stretches is told, for the machine may have other things to do.
+"""
+
+from collections.abc import Callable
+from random import Random
+from time import perf_counter
+from typing import Final
+
+from benchmarks.arguments import arguments
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route
+from gateway.core.caller import Caller
+from gateway.queueing.upstream_queue import Line
+from gateway.routing.load import Loads
+from gateway.routing.prefix_affinity import Prefixes
+from gateway.routing.prefix_hashes import beginnings
+from gateway.routing.router import Reads, Routing, Rule
+from gateway.telemetry.metrics import Metrics, counter
+from gateway.usage.estimates import Estimates
+from gateway.usage.estimator import Estimator
+from gateway.wire.openai.capabilities import needs
+
+CANDIDATES: Final = 8
+RULES: Final = {
+    "cheapest": Rule("cheapest", needs=True, measures=True),
+    "weighted": Rule("weighted"),
+    "least_loaded": Rule("least_loaded"),
+    "priority with spill_after": Rule("priority", spill_s=2.0),
+}
+_TURN: Final = (
+    '{"role":"user","content":"' + "word " * 60 + '"},{"role":"assistant","content":"' + "so " * 20 + '"},'
+)
+BODY: Final = (
+    '{"model":"m","messages":[{"role":"system","content":"'
+    + "rule " * 60
+    + '"},'
+    + 2 * _TURN
+    + '{"role":"user","content":"And then?"}],"max_tokens":200}'
+).encode()
+
+
+class Decision:
+    """One model with its candidates, and calls that come to the gate."""
+
+    def __init__(self, rule: Rule, *, estimated: bool) -> None:
+        """`estimated`: the estimate is there already, as for keys with limits."""
+        metrics, rng = Metrics(), Random(1)
+        able = frozenset({"tools", "vision"})
+        self._candidates = tuple(
+            Candidate(f"u{n}", "up", b'"up"', Price(n * 10**8, n * 10**9, n * 10**7), 8192, 4096, able)
+            for n in range(CANDIDATES)
+        )
+        self._route = Route("m", b'"m"', self._candidates)
+        self._estimates = Estimates(Estimator(), metrics)
+        self._estimated = estimated
+        lines = {one.upstream: Line(one.upstream, 64) for one in self._candidates}
+        reads = Reads(needs, beginnings, self._estimates.make)
+        self._routing = Routing(
+            {"m": rule}, Loads(lines), Prefixes(), reads, lambda one, now: True, counter(metrics.routed), rng
+        )
+        self._caller = Caller("key", None)
+
+    def calls(self, number: int) -> list[Call]:
+        """Calls as they come to the gate."""
+        made = []
+        for _ in range(number):
+            call = Call(CHAT, "id", Credentials(None, None, None), 1000.0)
+            call.body, call.route, call.candidate = BODY, self._route, self._candidates[0]
+            call.model, call.caller = "m", self._caller
+            if self._estimated:
+                self._estimates.make(call)
+            made.append(call)
+        return made
+
+    def seconds(self, number: int = 100, stretches: int = 400) -> float:
+        """For one decision, the best of so many stretches."""
+        admit: Callable[[Call, float], object] = self._routing.admit
+        best = 1.0
+        for _ in range(stretches):
+            calls = self.calls(number)
+            began = perf_counter()
+            for call in calls:
+                admit(call, 1000.0)
+            best = min(best, (perf_counter() - began) / number)
+        return best
+
+
+def main() -> None:
+    """Print the figures."""
+    print(f"{CANDIDATES} candidates, a body of {len(BODY)} bytes; µs for one decision")
+    for name, rule in RULES.items():
+        alone, with_estimate = (Decision(rule, estimated=known).seconds() * 1e6 for known in (True, False))
+        print(f"{name}: {alone:.1f}, with the estimate of its tokens {with_estimate:.1f}")
+
+
+if __name__ == "__main__":
+    arguments(__doc__)
+    main()

@@ -1,0 +1,189 @@
+"""One call of an OpenAI-shaped endpoint, timed, and what is wrong with its answer."""
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from gateway.cli.bench.options import PATHS, Plan, Target
+from gateway.config.problems import plain
+from gateway.core.clock import Clock
+from gateway.wire.openai.sse import EventSplitter, EventTooLarge
+
+
+@dataclass(slots=True)
+class Sample:
+    """One call. Times are seconds of the clock; `due` is when it should have begun.
+
+    `error` is its kind, empty for a good call, `said` what the other side said of it. `output` are the tokens
+    as the endpoint counts them, or its pieces of text where it does not.
+    """
+
+    due: float
+    end: float = 0.0
+    first: float | None = None
+    gaps: "array[float]" = field(default_factory=lambda: array("d"))
+    input: int = 0
+    output: int = 0
+    counted: bool = False
+    error: str = ""
+    said: str = ""
+
+
+class _Text(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Any = None
+
+    def __bool__(self) -> bool:
+        return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
+
+
+class _Choice(msgspec.Struct):
+    delta: _Text | None = None
+    text: str = ""
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Answer(msgspec.Struct):
+    """A whole answer, or an event of a stream, as far as it is looked at."""
+
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
+
+
+class _FailedError(Exception):
+    """The answer is no good: its kind, and what was said."""
+
+    def __init__(self, kind: str, said: str = "") -> None:
+        self.kind, self.said = kind, said
+
+
+_DECODE: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class Caller:
+    """Calls one endpoint of one target as the plan says."""
+
+    def __init__(self, session: aiohttp.ClientSession, plan: Plan, target: Target, clock: Clock) -> None:
+        self._session, self._plan, self._clock = session, plan, clock
+        self._model, self._url = target.model, target.url + PATHS[plan.endpoint]
+        self._headers = {"authorization": f"Bearer {target.key.reveal()}"} if target.key is not None else {}
+
+    async def call(self, prompt: str, due: float) -> Sample:
+        """One call; whatever goes wrong is in the sample."""
+        sample = Sample(due)
+        try:
+            async with self._session.post(
+                self._url, json=self._body(prompt), headers=self._headers, allow_redirects=False
+            ) as answer:
+                if answer.status != 200:
+                    raise _refused(answer.status, await answer.read())
+                if self._plan.stream:
+                    await self._stream(answer, sample)
+                else:
+                    self._whole(await answer.read(), sample)
+        except _FailedError as error:
+            sample.error, sample.said = error.kind, plain(error.said)
+        except (aiohttp.ClientError, OSError, EventTooLarge) as error:
+            sample.error = _kind(error)
+        sample.end = self._clock()
+        return sample
+
+    def _body(self, prompt: str) -> Mapping[str, object]:
+        plan = self._plan
+        match plan.endpoint:
+            case "embeddings":
+                return {"model": self._model, "input": prompt}
+            case "completions":
+                what: dict[str, object] = {"prompt": prompt}
+            case _:
+                what = {"messages": [{"role": "user", "content": prompt}]}
+        body = {"model": self._model, **what, "max_tokens": plan.max_tokens}
+        return {**body, "stream": True, "stream_options": {"include_usage": True}} if plan.stream else body
+
+    async def _stream(self, answer: aiohttp.ClientResponse, sample: Sample) -> None:
+        splitter, whole, last = EventSplitter(), False, 0.0
+        async for piece in answer.content.iter_any():
+            now = self._clock()
+            for event in splitter.feed(piece):
+                data = _data(event)
+                if data == b"[DONE]":
+                    whole = True
+                elif data:
+                    told = _decoded(data, sample)
+                    whole = whole or any(choice.finish_reason for choice in told.choices)
+                    if any(choice.text or choice.delta for choice in told.choices):
+                        if sample.first is None:
+                            sample.first = now
+                        else:
+                            sample.gaps.append(now - last)
+                        last = now
+                        sample.output += not sample.counted
+        if not whole:
+            raise _FailedError("stream cut short")
+
+    def _whole(self, body: bytes, sample: Sample) -> None:
+        _decoded(body, sample)
+
+
+def _data(event: bytes) -> bytes:
+    lines = (line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+    return b"\n".join(lines)
+
+
+def _decoded(data: bytes, sample: Sample) -> _Answer:
+    try:
+        told = _DECODE(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise _FailedError("not an answer in OpenAI's shape") from None
+    if told.error:
+        raise _FailedError(f"error in the answer{_code(told.error)}", _message(told.error))
+    if told.usage is not None:
+        sample.input, sample.output = told.usage.prompt_tokens, told.usage.completion_tokens
+        sample.counted = True
+    return told
+
+
+def _refused(status: int, body: bytes) -> _FailedError:
+    try:
+        error = _DECODE(body).error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        error = None
+    return _FailedError(f"status {status}{_code(error)}", _message(error))
+
+
+def _code(error: Any) -> str:
+    code = error.get("code") if isinstance(error, dict) else None
+    return f" {plain(code)}" if isinstance(code, str) else ""
+
+
+def _message(error: Any) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""
+
+
+def _kind(error: Exception) -> str:
+    match error:
+        case TimeoutError():
+            return "timeout"
+        case aiohttp.ClientConnectorDNSError():
+            return "no such host"
+        case aiohttp.ClientSSLError():
+            return "TLS does not work"
+        case aiohttp.ClientConnectorError():
+            return "cannot connect"
+        case EventTooLarge():
+            return "not an event stream"
+        case _:
+            return "connection broken"

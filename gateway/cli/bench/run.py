@@ -1,0 +1,121 @@
+"""`sluice bench`: makes the calls, shows how far it is, and prints what was measured."""
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import TextIO
+
+import aiohttp
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gateway import __version__
+from gateway.cli.bench.client import Caller, Sample
+from gateway.cli.bench.driver import Drive, Stretch
+from gateway.cli.bench.options import Plan
+from gateway.cli.bench.options import plan as planned
+from gateway.cli.bench.output import as_json, show
+from gateway.cli.bench.prompts import prompts
+from gateway.cli.bench.stats import ENOUGH_ROUNDS, differences, figures
+from gateway.core.clock import monotonic
+
+_INTERRUPTED = 130
+_IDLE_S = 3.0  # engines close idle connections after 5 s, and a call on a closed one is no finding
+
+
+def run(options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
+    """Measure and print; gives the exit status.
+
+    0; 1 when no call was good; 2 for options that do not go together; 130 after a Ctrl-C, figures printed.
+    """
+    try:
+        plan = planned(options, environ)
+    except ValueError as error:
+        print(f"sluice bench: {error}", file=err)
+        return 2
+    with _Bar(plan, Console(file=err)) as bar:
+        drive = Drive(plan, monotonic, bar.taken)
+        stretches = asyncio.run(_interruptible(plan, drive))
+    found = [figures(one) for one in stretches]
+    compared = differences(*stretches) if len(stretches) > 1 else []
+    if options.json:
+        print(msgspec.json.encode(as_json(plan, found, compared)).decode(), file=out)
+    else:
+        show(Console(file=out, highlight=False, soft_wrap=True), plan, found, compared)
+    if drive.hopeless:
+        print("sluice bench: stopped, for the first calls all failed", file=err)
+    if drive.interrupted:
+        return _INTERRUPTED
+    return 0 if all(one.good for one in found) else 1
+
+
+async def _interruptible(plan: Plan, drive: Drive) -> list[list[Stretch]]:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, drive.stop)
+    return await measured(plan, drive)
+
+
+async def measured(plan: Plan, drive: Drive) -> list[list[Stretch]]:
+    """For each URL its stretches: one, or one a round with two URLs, in the order A B B A A B B A ..."""
+    headers = {"user-agent": f"sluice-bench/{__version__}", "accept-encoding": "identity"}
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
+        timeout=aiohttp.ClientTimeout(total=plan.timeout),
+        headers=headers,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    ) as session:
+        calls = [Caller(session, plan, target, monotonic).call for target in plan.targets]
+        texts = [prompts(Random(f"{plan.seed} {i}"), plan.prompt_tokens) for i in range(len(calls))]
+        stretches: list[list[Stretch]] = [[] for _ in plan.targets]
+        for number, (requests, seconds) in enumerate(_rounds(plan)):
+            order = range(len(calls)) if number % 2 == 0 else reversed(range(len(calls)))
+            for i in order:
+                if drive.over:
+                    break
+                arrivals = Random(f"{plan.seed} {number}")  # the same ones for both
+                stretches[i].append(await drive.stretch(calls[i], texts[i], arrivals, requests, seconds))
+    return stretches
+
+
+def _rounds(plan: Plan) -> Iterator[tuple[int | None, float | None]]:
+    """Calls or seconds of each round: one round, or several where two URLs are compared."""
+    if len(plan.targets) == 1:
+        yield plan.requests, plan.duration
+    elif plan.requests is not None:
+        rounds = min(ENOUGH_ROUNDS, plan.requests)
+        for number in range(rounds):
+            yield plan.requests // rounds + (number < plan.requests % rounds), None
+    else:
+        for _ in range(ENOUGH_ROUNDS):
+            yield None, (plan.duration or 0.0) / ENOUGH_ROUNDS
+
+
+class _Bar:
+    """The progress bar, on a terminal only; use it in a `with`."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        columns = (TextColumn("{task.fields[told]}"), BarColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._duration = plan.duration
+        whole = (plan.requests or 0) * len(plan.targets) or (plan.duration or 0.0) * len(plan.targets)
+        self._task = self._progress.add_task("", total=whole, told="0 calls")
+        self._good = self._failed = 0
+
+    def __enter__(self) -> "_Bar":
+        self._start = monotonic()
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def taken(self, sample: Sample) -> None:
+        """One more call has ended."""
+        self._good += not sample.error
+        self._failed += bool(sample.error)
+        done = self._good + self._failed if self._duration is None else monotonic() - self._start
+        told = f"{self._good} good calls" + (f", {self._failed} failed" if self._failed else "")
+        self._progress.update(self._task, completed=done, told=told)

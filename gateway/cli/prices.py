@@ -1,0 +1,115 @@
+"""`sluice prices`: what each model costs at each of its upstreams, how that is known, and what is not."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from gateway.config.load import load
+from gateway.config.model import Config
+from gateway.core.clock import Clock, unix
+from gateway.core.tokens import Price
+from gateway.core.units import usd
+from gateway.pricing.resolver import UNKNOWN, Known, Pricing
+
+_COLUMNS = ("model", "upstream", "sent as", "input", "output", "cached", "written", "source", "notes")
+_PRICES = ("input", "output", "cached_input", "cache_write")
+_WIDTH = 160
+
+
+def run(
+    path: Path,
+    as_json: bool,
+    out: TextIO,
+    err: TextIO,
+    environ: Mapping[str, str],
+    clock: Clock = unix,
+) -> int:
+    """List the prices of this config; gives the exit status: 0, or 2 when something is wrong with it.
+
+    `clock` gives the seconds since 1970: it is the prices of that moment.
+    """
+    loaded = load(path, environ)
+    if loaded.config is None:
+        for problem in loaded.problems:
+            print(problem, file=err)
+        return 2
+    pricing = Pricing(clock)
+    rows = list(_rows(loaded.config, pricing, clock()))
+    if as_json:
+        print(json.dumps(rows, indent=2), file=out)
+    else:
+        _print(rows, out)
+        for warning in pricing.unknown(loaded.config):
+            print(warning, file=out)
+    return 0
+
+
+def _rows(config: Config, pricing: Pricing, now: float) -> Iterator[dict[str, object]]:
+    for name, model in config.models.items():
+        for candidate in model.candidates:
+            upstream = config.upstreams[candidate.upstream]
+            known = pricing.known(candidate, upstream)
+            price = known.price
+            yield {
+                "model": name,
+                "upstream": upstream.name,
+                "model_sent": candidate.model,
+                "source": known.source,
+                "usd_per_million_tokens": None if price is None else _dollars(price),
+                "above": [] if price is None else [_tier(tier.above, tier.price) for tier in price.tiers],
+                "gpu_hour_usd": None if upstream.gpu_hour_usd is None else usd(upstream.gpu_hour_usd),
+                "notes": list(_notes(known, upstream.gpu_hour_usd, now)),
+            }
+
+
+def _dollars(price: Price) -> dict[str, str | None]:
+    write = price.input if price.cache_write is None else price.cache_write
+    long = write if price.cache_write_long is None else price.cache_write_long
+    return {
+        "input": usd(price.input),
+        "output": None if price.output is None else usd(price.output),
+        "cached_input": usd(price.cached_input),
+        "cache_write": usd(write),
+        "cache_write_long": usd(long),
+    }
+
+
+def _tier(above: int, price: Price) -> dict[str, object]:
+    return {"input_tokens": above, "usd_per_million_tokens": _dollars(price)}
+
+
+def _notes(known: Known, gpu_hour: int | None, now: float) -> Iterator[str]:
+    for tier in known.price.tiers if known.price is not None else ():
+        dollars = _dollars(tier.price)
+        yield f"above {tier.above} input tokens {dollars['input']} in, {dollars['output'] or UNKNOWN} out"
+    quote = known.listing.at(now) if known.listing is not None else None
+    if known.listing is not None and quote is not None:
+        change = known.listing.next_change(now)
+        if change is not None:
+            yield f"another price from {change}"
+        elif known.listing.changes_within_a_day:
+            yield "depends on the hour"
+        if quote.leaves_out:
+            yield f"not counted: {', '.join(quote.leaves_out)}"
+    if gpu_hour is not None:
+        yield f"{usd(gpu_hour)} an hour; what a token costs stands in /admin/upstreams"
+
+
+def _print(rows: list[dict[str, object]], out: TextIO) -> None:
+    table = Table(*_COLUMNS, title="USD for a million tokens", title_justify="left", box=None)
+    for row in rows:
+        dollars = row["usd_per_million_tokens"]
+        notes = row["notes"]
+        table.add_row(
+            *[str(row[name]) for name in ("model", "upstream", "model_sent")],
+            *[str(dollars[name] or UNKNOWN) if isinstance(dollars, dict) else UNKNOWN for name in _PRICES],
+            str(row["source"]),
+            "; ".join(notes) if isinstance(notes, list) else "",
+        )
+    # Names come from a file: nothing in them is markup, and no terminal's width cuts them off.
+    width = None if out.isatty() else _WIDTH
+    Console(file=out, width=width, markup=False, highlight=False, soft_wrap=False).print(table)

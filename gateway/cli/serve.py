@@ -1,0 +1,84 @@
+"""`sluice serve`: read the config, then be one gateway process or the parent of several."""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from gateway.assembly.gateway import Gateway
+from gateway.assembly.reload import Reloader, Source, take, tell
+from gateway.config.model import Config
+from gateway.http.server.listener import assert_c_parser
+from gateway.process.lifecycle import Signals, cannot_count, cannot_listen, listening, settle_memory
+from gateway.process.supervisor import supervise
+from gateway.telemetry import logging as log
+from gateway.usage.store import UsageTrouble
+
+_DESCRIPTORS_PER_STREAM = 2  # one to the client, one to the upstream
+_OTHER_DESCRIPTORS = 64  # listeners, admin, log, Python's own
+
+
+def serve(path: Path, host: str | None, port: int | None, workers: int | None) -> int:
+    """Run until a signal; gives the exit status. The three options override the file."""
+    given = {"host": host, "port": port, "workers": workers}
+    overrides = {name: value for name, value in given.items() if value is not None}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+    source = Source(path, os.environ, overrides)
+    loaded = source.read()
+    if loaded.config is None:
+        for problem in loaded.problems:
+            print(problem, file=sys.stderr)
+        return 2
+    config = loaded.config
+    log.setup(config.log.level, config.log.format)
+    tell(loaded)
+    descriptors = raise_descriptor_limit()
+    streams = max(0, descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_STREAM
+    log.logger.info("descriptor limit", extra={"descriptors": descriptors, "streams_per_worker": streams})
+    try:
+        assert_c_parser()
+    except RuntimeError as error:
+        log.logger.error("cannot serve: %s", error)
+        return 1
+    if config.server.workers > 1:
+        return supervise(config, source)
+    return uvloop.run(_serve_alone(config, source))
+
+
+def raise_descriptor_limit() -> int:
+    """Set the soft limit of open files to the hard one; gives the limit now in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1_048_576 if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):
+            log.logger.warning("cannot raise the limit of open files", extra={"descriptors": soft})
+    return soft
+
+
+async def _serve_alone(config: Config, source: Source) -> int:
+    gateway = Gateway(config)
+    signals = Signals()
+    try:
+        await gateway.start()
+    except OSError as error:
+        return cannot_listen(error)
+    except UsageTrouble as error:
+        return cannot_count(error)
+    settle_memory()
+    listening(config, gateway.port, gateway.admin_port)
+    reloader = Reloader(source, config, partial(take, gateway), gateway.reloads)
+    reloading = asyncio.create_task(reloader.run(signals.reload))
+    await signals.first
+    reloading.cancel()
+    log.logger.info("draining; a second signal ends at once", extra={"audit": "drain"})
+    await gateway.stop()
+    log.logger.info("stopped")
+    return 0

@@ -1,0 +1,112 @@
+"""Asks the admin port of a running gateway."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from gateway.cli.top.samples import scraped
+from gateway.cli.top.view_model import Answers, Seen, Used
+from gateway.config.environment import Expander, TooLargeError
+from gateway.config.files import UnreadableError, environment, read_text
+from gateway.config.reader import Reader
+from gateway.config.yaml_loader import BrokenYamlError, parse
+
+DEFAULT: Final = "http://127.0.0.1:9464"
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class UnknownError(Exception):
+    """The config does not tell; the message says why, in one line."""
+
+
+def admin_address(path: Path, environ: Mapping[str, str], *, named: bool) -> str:
+    """The address in this config; the default where there is no such file and the user has not named one.
+
+    Only `admin` is looked at: variables that the rest of the config needs may be unset here.
+    """
+    if not named and not path.exists():
+        return DEFAULT
+    try:
+        document, _ = parse(read_text(path))
+        expander = Expander(environment(path.parent, environ))
+        section = expander.expand(document.get("admin") if isinstance(document, dict) else None)
+    except (UnreadableError, BrokenYamlError, TooLargeError) as error:
+        raise UnknownError(f"{path}: {error}") from None
+    reader = Reader()
+    admin = reader.config({"admin": section}).admin
+    wrong = [*expander.problems, *(one for one in reader.problems if one.path.startswith("admin"))]
+    if wrong:
+        raise UnknownError(str(wrong[0]))
+    if admin.port == 0:
+        raise UnknownError(
+            "admin.port: 0 takes a free port, which the config does not know; name it with --admin"
+        )
+    host = _EVERYWHERE.get(admin.host, admin.host)
+    return f"http://[{host}]:{admin.port}" if ":" in host else f"http://{host}:{admin.port}"
+
+
+_PATIENCE_S: Final = 5.0
+
+
+class AwayError(Exception):
+    """The gateway does not answer, or something else does; the message says so in one line."""
+
+
+class AdminPort:
+    """The admin port at an address such as `http://127.0.0.1:9464`; use it in an `async with`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    async def __aenter__(self) -> "AdminPort":
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=_PATIENCE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def read(self) -> Answers:
+        """Everything that the screen shows. AwayError where it cannot be had."""
+        try:
+            (_, metrics), (status, ready), (_, upstreams), (_, usage) = await asyncio.gather(
+                self._get("/metrics"),
+                self._get("/readyz"),
+                self._get("/admin/upstreams"),
+                self._get("/admin/usage?days=1"),
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            raise AwayError(f"{self._url} does not answer: {_reason(error)}") from None
+        try:
+            rows = msgspec.json.decode(usage, type=list[Used] | dict[str, str])
+            return Answers(
+                scraped(metrics.decode()),
+                "ready" if status == 200 else ready.decode().strip(),
+                msgspec.json.decode(upstreams, type=dict[str, Seen]),
+                rows if isinstance(rows, list) else [],
+                rows.get("error", "") if isinstance(rows, dict) else "",
+            )
+        except (ValueError, msgspec.MsgspecError):
+            raise AwayError(f"{self._url} is not a gateway's admin port") from None
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        async with self._session.get(f"{self._url}{path}", allow_redirects=False) as answer:
+            return answer.status, await answer.read()
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case TimeoutError():
+            return f"nothing within {_PATIENCE_S:g} s"
+        case aiohttp.ClientConnectorError() if error.os_error.errno:
+            return os.strerror(error.os_error.errno).lower()
+        case _:
+            return "no well-formed HTTP"

@@ -1,1 +1,0 @@
-"""Sockets. The only place that knows aiohttp."""

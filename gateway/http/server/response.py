@@ -1,0 +1,99 @@
+"""Write whole answers to a client, as bytes straight to its transport.
+
+Every head that a client sees is rendered here, so every header in it is written here or handed in. Headers
+are handed in as text, `name: value` with CRLF behind each.
+"""
+
+import math
+from collections.abc import Iterable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+
+from aiohttp import HttpVersion11
+
+from gateway.core import clock
+from gateway.core.errors import Refusal
+from gateway.http.server.connection import Request
+from gateway.wire.openai.peek import render_error
+
+JSON = "Content-Type: application/json\r\n"
+
+_LARGE = 64 * 1024  # bytes from which head and body are written apart rather than joined
+
+
+class Answer:
+    """A whole answer: `write` it once. `keep_alive` as far as this answer decides."""
+
+    __slots__ = ("_body", "_headers", "_status", "keep_alive")
+
+    def __init__(self, status: int, headers: str, body: bytes, *, close: bool = False) -> None:
+        self._status = status
+        self._headers = headers
+        self._body = body
+        self.keep_alive = not close
+
+    @classmethod
+    def refusal(cls, refusal: Refusal, headers: str, *, close: bool = False) -> "Answer":
+        """The answer for a refusal, with its advice on retrying."""
+        kind = refusal.kind
+        body = render_error(refusal.message, kind.type, refusal.param, kind.code or None)
+        return cls(kind.status, JSON + _advice(refusal) + lines(refusal.headers) + headers, body, close=close)
+
+    def write(self, request: Request) -> None:
+        """Write head and body, if the client is still there."""
+        transport = request.transport
+        if transport is None:
+            return
+        if not request.keep_alive:
+            self.keep_alive = False
+        body, status, headers = self._body, self._status, self._headers
+        if status != 204:
+            headers = f"Content-Length: {len(body)}\r\n{headers}"
+        head = render_head(request, status, headers, keep_alive=self.keep_alive)
+        if request.method == "HEAD":
+            body = b""
+        if len(body) < _LARGE:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+
+
+def lines(headers: Iterable[tuple[str, str]]) -> str:
+    """Pairs as text."""
+    return "".join([f"{name}: {value}\r\n" for name, value in headers])
+
+
+def _advice(refusal: Refusal) -> str:
+    """`retry-after` in both units, or `x-should-retry: false`; never both."""
+    if refusal.retry_after is not None:
+        ms = max(1, math.ceil(refusal.retry_after * 1000 - 1e-6))  # 0.35 s is 350.00000000000006 ms
+        return f"Retry-After: {max(1, math.ceil(ms / 1000))}\r\nRetry-After-Ms: {ms}\r\n"
+    told = any(name == "x-should-retry" for name, _ in refusal.headers)
+    return "x-should-retry: false\r\n" if refusal.kind.final and not told else ""
+
+
+def render_head(request: Request, status: int, headers: str, *, keep_alive: bool) -> bytes:
+    """Status line, date and these headers, up to and with the empty line."""
+    version = request.version
+    connection = ""
+    if not keep_alive:
+        connection = "Connection: close\r\n"
+    elif version < HttpVersion11:
+        connection = "Connection: keep-alive\r\n"
+    head = f"{_status_line(version, status)}{_date(clock.unix_now())}{headers}{connection}\r\n"
+    return head.encode("latin-1", "replace")
+
+
+@lru_cache(maxsize=64)
+def _status_line(version: tuple[int, int], status: int) -> str:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/{version[0]}.{version[1]} {status} {phrase}\r\n"
+
+
+@lru_cache(maxsize=2)
+def _date(unix: int) -> str:
+    return f"Date: {formatdate(unix, usegmt=True)}\r\n"

@@ -1,1 +1,0 @@
-"""Layers own the awaiting for one policy each. Never aiohttp."""

@@ -1,1 +1,0 @@
-"""Decisions. Nothing here does I/O, reads a clock or awaits."""

@@ -1,0 +1,296 @@
+"""Several processes on one port: a parent that starts them, restarts a dead one, and answers the admin port.
+
+The kernel spreads connections over the workers (SO_REUSEPORT); the parent touches none of them. Counters live
+in files that every worker maps into its memory (prometheus-client's multiprocess mode), so they stay exact
+when a worker dies. What else the admin port shows is asked of the workers, over a Unix socket each.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from gateway.assembly.accounts import usage_store, usage_views
+from gateway.assembly.reload import Reloader, Source
+from gateway.assembly.upstreams import provider_of
+from gateway.config.model import Config
+from gateway.config.show import effective
+from gateway.core.budget_calendar import Calendar
+from gateway.core.clock import monotonic, unix
+from gateway.core.units import parse_usd, usd
+from gateway.http.server.admin import View, application
+from gateway.process.dead_worker_metrics import collect, fold
+from gateway.process.lifecycle import Signals, cannot_listen, end_at_once, listening
+from gateway.process.worker_handle import WorkerProcess
+from gateway.telemetry import logging as log
+from gateway.telemetry.collectors import Budgets, Reloads, Seen, Upstreams
+from gateway.telemetry.logging import logger
+from gateway.telemetry.metrics import BREAKER
+from gateway.telemetry.semconv import Told
+from gateway.usage.gpu_cost import Done, shown
+
+_RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
+# A Unix socket's path has at most 107 bytes on Linux; what is left is for the folder that holds ours.
+_LONGEST_PARENT = 107 - len("/sluice-12345678/worker-9999.sock")
+
+
+def supervise(config: Config, source: Source) -> int:
+    """Run `config.server.workers` workers until a signal; gives the exit status."""
+    return uvloop.run(_Parent(config, source).run())
+
+
+class _Parent:
+    """Holds the port's number, the folder of counters and sockets, and one keeper task for each worker."""
+
+    def __init__(self, config: Config, source: Source) -> None:
+        self._config = config
+        self._folder = _make_folder()
+        self._workers: list[WorkerProcess] = []
+        self._stopping = False
+        self._reloads = Reloads()
+        self._reloader = Reloader(source, config, self._take, self._reloads)
+        calendar = Calendar(config.server.timezone, unix(), monotonic())
+        self._usage_store = usage_store(config)
+        self._usage = usage_views(self._usage_store, calendar, lambda: self._config)
+
+    async def run(self) -> int:
+        """Until a signal; gives the exit status."""
+        signals = Signals(self._end_at_once)
+        admin = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
+        try:
+            with self._claim_port() as claimed:
+                self._config = _on_port(self._config, claimed.getsockname()[1])
+                numbers = range(self._config.server.workers)
+                self._workers = [WorkerProcess(number, self._folder, self._config) for number in numbers]
+                await admin.setup()
+                await web.TCPSite(admin, self._config.admin.host, self._config.admin.port).start()
+                status = await self._run_workers(signals, admin.addresses[0][1])
+        except OSError as error:
+            return cannot_listen(error)
+        finally:
+            await admin.cleanup()
+            if self._usage_store is not None:
+                await self._usage_store.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if status == 0:
+            logger.info("stopped")
+        return status
+
+    async def _run_workers(self, signals: Signals, admin_port: int) -> int:
+        keepers = [asyncio.create_task(self._keep(worker)) for worker in self._workers]
+        started = asyncio.create_task(self._all_ready())
+        ends: set[asyncio.Future[None]] = {started, signals.first, *keepers}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        # Before the stop a keeper ends only where its worker cannot start at all.
+        failed = not signals.first.done() and any(keeper.done() for keeper in keepers)
+        if not failed:
+            if not signals.first.done():
+                listening(self._config, self._config.server.port, admin_port)
+            reloading = asyncio.create_task(self._reloader.run(signals.reload))
+            await signals.first
+            reloading.cancel()
+            logger.info("draining; a second signal ends at once", extra={"audit": "drain"})
+        started.cancel()
+        self._stopping = True
+        self._signal(signal.SIGTERM)
+        await asyncio.gather(*keepers)
+        return 1 if failed else 0
+
+    async def _all_ready(self) -> None:
+        for worker in self._workers:
+            await worker.ready.wait()
+
+    def _claim_port(self) -> socket.socket:
+        """Bind without listening: fixes a free port for all workers, and fails now if it is taken."""
+        if self._config.server.port:
+            # SO_REUSEPORT would let us in beside another gateway's workers; without it we are told of them.
+            self._bind(share=False).close()
+        return self._bind(share=True)
+
+    def _bind(self, share: bool) -> socket.socket:
+        host = self._config.server.host
+        bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            # Connections of an earlier run that are still closing must not be in the way.
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(share))
+            bound.bind((host, self._config.server.port))
+        except OSError:
+            bound.close()
+            raise
+        return bound
+
+    async def _take(self, config: Config) -> str | None:
+        """Put a config in force in all workers, or in none and say why."""
+        before, self._config = self._config, _on_port(config, self._config.server.port)
+        answers = await asyncio.gather(*(worker.take(self._config) for worker in self._workers))
+        refused = [f"worker {number}: {answer}" for number, answer in enumerate(answers) if answer]
+        if not refused:
+            log.setup(config.log.level, config.log.format)
+            return None
+        self._config = before
+        await asyncio.gather(*(worker.take(before) for worker in self._workers))
+        return "; ".join(refused)
+
+    async def _keep(self, worker: WorkerProcess) -> None:
+        """Start a worker, and again whenever it has ended, until the gateway stops.
+
+        Ends early, having said so, when the worker has never become ready.
+        """
+        while not self._stopping:
+            process = await worker.start()
+            status = await process.wait()
+            fold(process.pid, self._folder)
+            if not self._stopping:
+                if not worker.ready.is_set():
+                    logger.error("a worker cannot start", extra={"worker": worker.number, "status": status})
+                    return
+                logger.error(
+                    "worker died; starting another", extra={"worker": worker.number, "status": status}
+                )
+                await asyncio.sleep(_RESTART_S)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            worker.end(number)
+
+    def _end_at_once(self) -> None:
+        self._signal(signal.SIGKILL)
+        for worker in self._workers:
+            # Until it is gone it may still put files into the folder.
+            if worker.pid is not None:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(worker.pid, 0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        end_at_once()
+
+    # What the admin port asks (gateway.http.server.admin.Inside).
+
+    async def registry(self) -> CollectorRegistry:
+        """The counters of all workers, dead ones included, and what the living have under way."""
+        registry = CollectorRegistry()
+        upstreams, budgets = await asyncio.gather(self._upstreams(), self._budgets())
+        most = {name: one.max_concurrency for name, one in self._config.upstreams.items()}
+        registry.register(
+            Upstreams(lambda: {name: one.seen(most[name]) for name, one in upstreams.items() if name in most})
+        )
+        registry.register(Budgets(lambda: budgets))
+        registry.register(self._reloads)
+        registry.register(
+            Told(lambda: collect(self._folder), lambda upstream: provider_of(self._config, upstream))
+        )
+        return registry
+
+    async def not_ready(self) -> str | None:
+        """Ready while one worker is."""
+        if self._stopping:
+            return "draining"
+        answers = [answer for answer in await self._ask_all("/readyz") if answer is not None]
+        if any(status == 200 for status, _ in answers):
+            return None
+        return answers[0][1].decode().strip() if answers else "no worker is running"
+
+    def views(self) -> Mapping[str, View]:
+        """`/admin/...`."""
+        return {
+            "config": self._show_config,
+            "stack": self._show_stack,
+            "upstreams": self._show_upstreams,
+            **self._usage,
+            "budgets": self._show_budgets,
+        }
+
+    async def _show_config(self, query: Mapping[str, str]) -> object:
+        return effective(self._config)
+
+    async def _show_stack(self, query: Mapping[str, str]) -> object:
+        for answer in await self._ask_all("/admin/stack"):
+            if answer is not None:
+                return msgspec.json.decode(answer[1])
+        return []
+
+    async def _show_upstreams(self, query: Mapping[str, str]) -> object:
+        return await self._upstreams()
+
+    async def _show_budgets(self, query: Mapping[str, str]) -> object:
+        return {key: {"left_usd": usd(nanos)} for key, nanos in (await self._budgets()).items()}
+
+    async def _budgets(self) -> dict[str, int]:
+        """Nano-dollars by key: the least that a worker knows of, for that one has heard last."""
+        left: dict[str, int] = {}
+        for answer in await self._ask_all("/admin/budgets"):
+            told = msgspec.json.decode(answer[1], type=dict[str, _Left]) if answer is not None else {}
+            for key, one in told.items():
+                nanos = parse_usd(one.left_usd)
+                left[key] = min(nanos, left.get(key, nanos))
+        return left
+
+    async def _upstreams(self) -> dict[str, "_Seen"]:
+        """Calls summed; an upstream's state is the best that a worker sees, its breaker the worst."""
+        upstreams = self._config.upstreams  # a reload may come while the workers are asked
+        merged = {name: _Seen("unknown", 0, 0, 0.0, BREAKER[0]) for name in upstreams}
+        done: dict[str, Done] = {}
+        for answer in await self._ask_all("/admin/upstreams"):
+            seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
+            for name, upstream in seen.items():
+                known = merged.get(name)
+                if known is None:  # a worker is a reload ahead, or behind
+                    continue
+                known.in_flight += upstream.in_flight
+                known.waiting += upstream.waiting
+                known.oldest_s = max(known.oldest_s, upstream.oldest_s)
+                known.breaker = max(known.breaker, upstream.breaker, key=BREAKER.index)
+                known.engine = known.engine or upstream.engine
+                if upstream.machine:
+                    done[name] = done.get(name, Done()).with_other(Done(**upstream.machine["done"]))
+                if known.state != "up":
+                    known.state = upstream.state
+        for name, all_done in done.items():
+            price = upstreams[name].gpu_hour_usd
+            if price is not None:
+                merged[name].machine = shown(price, all_done, waiting=merged[name].waiting > 0)
+        return merged
+
+    async def _ask_all(self, path: str) -> list[tuple[int, bytes] | None]:
+        return await asyncio.gather(*(worker.ask(path) for worker in self._workers))
+
+
+def _on_port(config: Config, port: int) -> Config:
+    server = msgspec.structs.replace(config.server, port=port)
+    return msgspec.structs.replace(config, server=server)
+
+
+def _make_folder() -> Path:
+    """A new folder, in the usual place for temporary ones unless that makes the sockets' paths too long."""
+    parent = tempfile.gettempdir()
+    short = len(os.fsencode(parent)) <= _LONGEST_PARENT
+    return Path(tempfile.mkdtemp(prefix="sluice-", dir=parent if short else "/tmp"))
+
+
+class _Seen(msgspec.Struct):
+    state: str
+    in_flight: int
+    waiting: int
+    oldest_s: float
+    breaker: str
+    engine: dict[str, float | None] | None = None
+    machine: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+    def seen(self, most: int) -> Seen:
+        up = {"up": True, "down": False}.get(self.state)
+        return Seen(self.in_flight, self.waiting, self.oldest_s, BREAKER.index(self.breaker), most, up)
+
+
+class _Left(msgspec.Struct):
+    left_usd: str

@@ -1,0 +1,60 @@
+"""How fast calls may go to an upstream that states a rate, so that it never has to refuse one.
+
+Three rules, all of which must let a call go: a meter that spreads calls evenly, with a burst of one second's
+worth (GCRA), an exact window of the last minute, and what the upstream's own answers say is left.
+"""
+
+import math
+from collections.abc import Mapping
+
+from gateway.limits.gcra import Meter
+from gateway.limits.sliding_window import Window
+from gateway.queueing.advertised_quota import Quota
+
+
+class Pace:
+    """The pace to one upstream. `rpm` and `tpm` are this process's share; None is no such limit.
+
+    `now` never goes back. `largest` is the most tokens that one call may have.
+    """
+
+    __slots__ = ("_calls", "_quota", "_rpm", "_token_burst", "_tokens", "_tpm", "_window", "largest")
+
+    def __init__(self, rpm: float | None, tpm: float | None) -> None:
+        self._rpm = math.inf if rpm is None else rpm
+        self._tpm = math.inf if tpm is None else tpm
+        self.largest = self._tpm
+        self._calls = None if rpm is None else Meter(rpm, max(1.0, rpm / 60))
+        self._token_burst = max(1.0, self._tpm / 60)
+        self._tokens = None if tpm is None else Meter(tpm, self._token_burst)
+        self._window = Window(rpm, tpm)
+        self._quota = Quota()
+
+    def wait(self, tokens: int, now: float) -> float:
+        """Seconds until a call of so many tokens may go; 0.0 is now, `math.inf` never."""
+        if tokens > self.largest:
+            return math.inf
+        wait = max(self._window.wait(tokens, now), self._quota.wait(tokens, now))
+        if self._calls is not None:
+            wait = max(wait, self._calls.wait(1.0, now))
+        if self._tokens is not None:
+            # A call larger than the burst goes when the meter is empty, and leaves it in debt.
+            wait = max(wait, self._tokens.wait(min(tokens, self._token_burst), now))
+        return wait
+
+    def note(self, tokens: int, now: float) -> None:
+        """A call was sent."""
+        self._window.note(tokens, now)
+        self._quota.note(tokens)
+        if self._calls is not None:
+            self._calls.take(1.0, now)
+        if self._tokens is not None:
+            self._tokens.take(tokens, now)
+
+    def learn(self, headers: Mapping[str, str], now: float) -> None:
+        """Read what an answer of the upstream says is left (lower-case names)."""
+        self._quota.learn(headers, now)
+
+    def lasts(self, calls: int, tokens: float) -> float:
+        """Seconds that so many calls and tokens take at the stated rate."""
+        return 60.0 * max(calls / self._rpm, tokens / self._tpm)

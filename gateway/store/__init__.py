@@ -1,1 +1,0 @@
-"""Shared and lasting state behind small interfaces. asyncio, never aiohttp."""

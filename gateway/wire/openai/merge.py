@@ -1,0 +1,205 @@
+"""Requests that are alike but for their payload: told from others, and made into one, in bytes.
+
+The upstream's answer is taken apart in `merged_answer`. Payloads are never decoded and encoded again: each
+text, list of ids and conversation reaches the upstream in the client's own bytes, as an item of its own.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.core.call import BATCH_CHAT, CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.wire.openai.demerge import join, split
+from gateway.wire.openai.item_weight import weigh, weigh_ids
+from gateway.wire.openai.peek import NULL
+
+_POSITION: Final = re.compile(
+    r"""(
+      \b(?:input|prompt)                            # input[3]   input.3   'input', 3
+        (?:['"]?[.,]\s?['"]?list\[\S{0,40}\])?      # ... with the name of a type between, as Pydantic has it
+        (?:\[|\.|['"],\s?)
+    | \bindex[ ]?[ :=][ ]?                          # index 3   index: 3   index=3
+    )
+    ([0-9]{1,9})(?![0-9])""",
+    re.VERBOSE,
+)
+
+
+def split_list(
+    items: Sequence[bytes], weights: Sequence[int], max_inputs: int, max_tokens: int
+) -> list[slice]:
+    """Parts in order, as long as both bounds allow; an item that is too large itself is a part of its own."""
+    parts: list[slice] = []
+    start = tokens = 0
+    for at in range(len(items)):
+        if at > start and (at - start >= max_inputs or tokens + weights[at] > max_tokens):
+            parts.append(slice(start, at))
+            start, tokens = at, 0
+        tokens += weights[at]
+    return [*parts, slice(start, len(items))]
+
+
+def shift_positions(message: str, offset: int) -> str:
+    """An upstream's words about a part that begins at `offset`, in the numbering of the whole list."""
+    return _POSITION.sub(lambda found: f"{found[1]}{int(found[2]) + offset}", message)
+
+
+__all__ = ["Mergeable", "build", "join", "parse", "shift_positions", "split", "split_list"]
+
+
+class Mergeable(NamedTuple):
+    """A request that may share an upstream call with every other one of the same endpoint and `key`.
+
+    `key` is the kind of payload and `shared`: every member but payload, model and `stream`, sorted by name.
+    Values in it keep their order and spelling: in a JSON schema even the order of members counts. `items` are
+    the payload, `weights` their estimated tokens. `output`: tokens of each answer at most, 0 for embeddings.
+    """
+
+    key: bytes
+    shared: bytes
+    items: tuple[bytes, ...]
+    weights: tuple[int, ...]
+    output: int
+
+
+_PAYLOADS: Final = {EMBEDDINGS: "input", COMPLETIONS: "prompt", CHAT: "messages"}
+_COMPLETION_DEFAULT: Final = Raw(b"16")
+_MOST_DIGITS: Final = 9
+
+_OFF: Final = (b"null", b"false")
+_ONE: Final = (b"null", b"1")
+# What no list of conversations or prompts can be asked for, or what its answer tells of one member only.
+_ALONE: Final = frozenset(
+    [
+        *("tools", "tool_choice", "functions", "function_call", "stream_options", "use_beam_search", "echo"),
+        *("prompt_embeds", "prompt_logprobs", "return_prompt_text", "return_token_ids"),
+        *("return_token_offsets", "kv_transfer_params", "ec_transfer_params", "request_id"),
+    ]
+)
+
+_Fields = Mapping[str, Raw]
+_decode = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+
+
+class _Turn(Struct, gc=False):
+    """A message of whatever content; only that it is an object is looked at."""
+
+
+_decode_turns = msgspec.json.Decoder(list[_Turn]).decode
+
+_QUOTE: Final = ord('"')
+_ID_LIST: Final = b"[],0123456789 \t\r\n"
+
+
+def parse(
+    body: bytes, endpoint: str, max_output: int, *, chat: bool = True, completions: bool = True
+) -> Mergeable | None:
+    """Read a body that a typed peek has found to be right; None where the call has to travel as it is.
+
+    Generation merges where its flag is set and its answer is bounded, by `max_output` tokens at most.
+    """
+    try:
+        fields = _decode(body)
+        payload = fields.get(_PAYLOADS.get(endpoint, ""))
+        if payload is None or ("stream" in fields and bytes(fields["stream"]) not in _OFF):
+            return None
+        output = 0
+        if endpoint != EMBEDDINGS:
+            if not (chat if endpoint == CHAT else completions) or not _merges(fields):
+                return None
+            output = _output(fields, endpoint)
+            if not 0 < output <= max_output:
+                return None
+        elif "messages" in fields:
+            return None
+        shared = _shared(body, fields, _PAYLOADS[endpoint])
+        found = _conversation(bytes(payload)) if endpoint == CHAT else _items(bytes(payload))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if shared is None or found is None:
+        return None
+    kind, items, weights = found
+    return Mergeable(kind + shared, shared, items, weights, output)
+
+
+def build(endpoint: str, template: Mergeable, model: bytes, items: Iterable[bytes]) -> tuple[str, bytes]:
+    """The call that carries these items of members of one key: its endpoint and its body.
+
+    `model` is the upstream's name for it, as a JSON string.
+    """
+    payload = b",".join(items)
+    name = _PAYLOADS[endpoint].encode()
+    body = b'{"model":%b%b,"%b":[%b]}' % (model, template.shared, name, payload)
+    return BATCH_CHAT if endpoint == CHAT else endpoint, body
+
+
+def _merges(fields: _Fields) -> bool:
+    """Whether nothing is asked for that a list cannot have."""
+    for name in _ALONE.intersection(fields):
+        if bytes(fields[name]) not in _OFF:
+            return False
+    return bytes(fields.get("n", NULL)) in _ONE and bytes(fields.get("best_of", NULL)) in _ONE
+
+
+def _output(fields: _Fields, endpoint: str) -> int:
+    """Tokens of the answer at most; 0 where there is no bound, or none that is understood."""
+    absent = NULL if endpoint == CHAT else _COMPLETION_DEFAULT
+    output = 0
+    for bound in (fields.get("max_tokens", absent), fields.get("max_completion_tokens", NULL)):
+        text = bytes(bound)
+        if text.isdigit() and len(text) <= _MOST_DIGITS:
+            output = max(output, int(text))
+        elif text != b"null" or (bound is not NULL and endpoint == COMPLETIONS):
+            return 0
+    return output
+
+
+def _shared(body: bytes, fields: _Fields, payload: str) -> bytes | None:
+    """Every other member, sorted, without blanks; None if a name is repeated or spelled with escapes.
+
+    A name that stands twice is once in `fields`, and an escape is longer than what it stands for: either way
+    they make a shorter text.
+    """
+    packed = msgspec.json.format(body, indent=-1)
+    if len(packed) != len(body):
+        fields = _decode(packed)
+    if len(_encode(fields)) != len(packed):
+        return None
+    rest = {name: value for name, value in fields.items() if name not in ("model", "stream", payload)}
+    return b"," + _encode(rest)[1:-1] if rest else b""
+
+
+_Found = tuple[bytes, tuple[bytes, ...], tuple[int, ...]]
+"""The kind of the payload, its items and their weights."""
+
+
+def _conversation(messages: bytes) -> _Found | None:
+    return (b"chat", (messages,), (weigh(messages),)) if _decode_turns(messages) else None
+
+
+def _items(payload: bytes) -> _Found | None:
+    """A text, a list of ids, or a list of one of these."""
+    if payload.startswith(b'"'):
+        return b"text", (payload,), (weigh(payload),)
+    if _is_ids(payload):
+        return b"ids", (payload,), (weigh_ids(payload),)
+    items = tuple(map(bytes, _decode_list(payload)))
+    if not items:
+        return None
+    if {item[0] for item in items} == {_QUOTE}:
+        return b"text", items, tuple(map(weigh, items))
+    if all(map(_is_ids, items)):
+        return b"ids", items, tuple(map(weigh_ids, items))
+    return None
+
+
+def _is_ids(value: bytes) -> bool:
+    """Whether this is a list of numbers, with at least one in it."""
+    if not value.startswith(b"[") or value.translate(None, _ID_LIST):
+        return False
+    return value.count(b"[") == 1 and value[1:-1].strip() != b""

@@ -1,0 +1,244 @@
+"""Members of a batch that leave, or have less time than the others: nobody else pays for it."""
+
+import asyncio
+import json
+from random import Random
+
+import pytest
+from batching.test_batch_layer import ROUTE, Scene, Task, answer, given, listed, settled, virtual
+
+from gateway.batching.batcher import Bounds
+from gateway.batching.experiment import AT_ONCE
+from gateway.batching.layer import Batching, Counts, Terms
+from gateway.core.call import Call, Candidate, Handler, Reply, Route
+from gateway.core.errors import (
+    CONTEXT_LENGTH_EXCEEDED,
+    DEADLINE_IN_QUEUE,
+    POISONED,
+    RESET,
+    STATUS,
+    UPSTREAM_ERROR,
+    UPSTREAM_UNAVAILABLE,
+    Failure,
+    Refusal,
+    upstream_status,
+)
+from gateway.resilience.attempt import Attempt, Health, Rules
+from gateway.resilience.attempt import Counts as AttemptCounts
+from gateway.resilience.circuit_breaker import Breaker
+from gateway.resilience.layer import attempts
+from gateway.resilience.retry_budget import RetryBudget
+
+
+def hasty(scene: Scene, seconds: float, name: str = "hasty") -> Task:
+    """A caller who leaves after so many seconds."""
+    call = scene.call(name)
+    call.deadline = scene.loop.time() + seconds
+    return asyncio.create_task(scene.served(call))
+
+
+def behind_attempts(scene: Scene, engine: Handler) -> None:
+    """The scene with one attempt for each call, and no retries that the upstream's failures pay for."""
+    rng, nobody = Random(1), lambda *_: None
+    health = {
+        name: Health(Breaker(100, 5.0, 60.0, rng), RetryBudget(0.0, 0.0), 600.0)
+        for name in ("local", "large")
+    }
+    counts = AttemptCounts(lambda *_: nobody, nobody, nobody)
+    attempt = Attempt(health, Rules(1, 0.0, 1.0), counts, scene.loop.time, asyncio.sleep, rng)
+    terms = Terms(Bounds("window", 32, 1000, 0.05, 2), (AT_ONCE,), 0, 0, lambda: True, ())
+    told = Counts(lambda *_: nobody, lambda *_: nobody, nobody)
+    batching = Batching(lambda call: terms, told, scene.loop.time, attempt.poison.suspected)
+    scene.handle = batching(attempts(attempt)(engine))
+
+
+@virtual
+async def test_a_batch_that_everybody_leaves_before_it_has_begun_is_over():
+    scene = Scene()
+    first = scene.start("first")
+    await scene.at(0.5)
+    task = scene.start("gone")
+    # In one turn of the loop the first is answered, which starts the batch, and the other's caller leaves.
+    scene.loop.call_at(scene.began + 1.0 + 1e-10, task.cancel)
+    await asyncio.wait([first, task])
+    assert await scene.rest()
+    assert scene.sent == [(0.0, ["first"])]
+    assert given(await scene.start("next")) == "next"
+
+
+@virtual
+async def test_a_deadline_in_the_queue_is_told_to_its_owner_only():
+    scene = Scene(permits=1, cost=lambda items: 2.0)
+    others = [scene.start("one"), scene.start("other", user="u")]  # the second group waits for the permit
+    await scene.at(0.5)
+    late = asyncio.create_task(scene.served(scene.call("late", user="u")))
+    late.cancel()
+    first, patient = hasty(scene, 2.5), scene.start("patient")
+    told = await first
+    assert isinstance(told, Refusal)
+    assert told.kind is DEADLINE_IN_QUEUE
+    assert given(await patient) == "patient"
+    await asyncio.wait([*others, late])
+    assert await scene.rest()
+
+
+@virtual
+async def test_a_batch_has_the_time_of_its_most_patient_member():
+    scene = Scene("window", max_wait=0.05)
+    seen: list[float] = []
+
+    async def forward(call: Call) -> Reply | Refusal:
+        reply = await scene.upstream(call)
+        seen.append(call.deadline)
+        return reply
+
+    scene.handle = scene.batching(forward)
+    first = hasty(scene, 5.0)
+    calm = hasty(scene, 9.0, "calm")
+    assert (given(await first), given(await calm)) == ("hasty", "calm")
+    assert seen == [scene.began + 9.0]
+
+
+@virtual
+async def test_who_leaves_a_batch_under_way_has_used_the_upstream():
+    scene = Scene("window", max_wait=0.05)
+    gone, waiting = scene.call("gone"), scene.call("waiting")
+    task, stays = asyncio.create_task(scene.served(gone)), scene.start("stays")
+    await scene.at(0.5)
+    task.cancel()
+    await asyncio.wait([task])
+    assert (gone.attempts, gone.sent_at) == (1, pytest.approx(scene.began + 0.05))
+    task = asyncio.create_task(scene.served(waiting))
+    await settled()
+    task.cancel()
+    await asyncio.wait([task])
+    assert (waiting.attempts, waiting.sent_at) == (0, 0.0)
+    assert given(await stays) == "stays"
+    assert await scene.rest()
+
+
+@virtual
+async def test_a_hurried_call_whose_caller_has_left_is_not_sent():
+    scene = Scene(permits=1, max_inflight=1, max_wait=10.0, cost=lambda items: 2.0)
+    assert given(await scene.start("learn")) == "learn"  # a call takes 2 s
+    other = scene.start("other", user="u")
+    await settled()
+    slot = scene.start("slot")
+    await settled()
+    leaving = hasty(scene, 5.0, "leaving")  # is hurried away after 3 s
+    await scene.at(2.0 + 3.1)
+    leaving.cancel()
+    await asyncio.wait([other, slot, leaving])
+    assert await scene.rest()
+    assert ["leaving"] not in [items for _, items in scene.sent]
+
+
+@virtual
+async def test_parts_of_a_list_that_different_models_answer_are_not_joined():
+    scene = Scene()
+    spare = Candidate("spare", "other", b'"other"')
+    route = Route("m", b'"m"', ROUTE.candidates)
+    route.fallbacks = (Route("n", b'"n"', (spare,)),)
+
+    async def upstream(call: Call) -> Reply:
+        assert call.batch is not None
+        call.batch.seal(call)
+        items = listed(json.loads(call.body))
+        if items == ["b"]:
+            call.candidate = spare  # the first one had no place for it
+        return Reply(200, answer(call.endpoint, items))
+
+    terms = Terms(Bounds("eager", 32, 1000, 0.0, 2, max_items=1), (AT_ONCE,), 0, 0, lambda: True, ())
+    counts = Counts(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
+    call = scene.call(["a", "b"])
+    call.route = route
+    with pytest.raises(Failure) as caught:
+        await Batching(lambda call: terms, counts, scene.loop.time)(upstream)(call)
+    assert caught.value.kind is UPSTREAM_UNAVAILABLE
+    call = scene.call(["a", "c"])
+    reply = await Batching(lambda call: terms, counts, scene.loop.time)(upstream)(call)
+    assert isinstance(reply, Reply)
+
+
+@virtual
+async def test_a_request_that_engines_die_of_is_found_out_whoever_goes_with_it():
+    scene = Scene("window", max_wait=0.05)
+    died: list[list[str]] = []
+
+    async def engine(call: Call) -> Reply | Refusal:
+        reply = await scene.upstream(call)
+        items = listed(json.loads(call.body))
+        if "boom" in items:
+            died.append(items)
+            raise Failure(UPSTREAM_ERROR, "died", cause=RESET)
+        return reply
+
+    behind_attempts(scene, engine)
+    ends = []
+    for number in range(4):
+        both = scene.start("boom"), scene.start(f"with {number}")
+        ends.append((await asyncio.gather(*both, return_exceptions=True))[0])
+        await asyncio.sleep(2.0)
+    assert died == [["boom", "with 0"], ["boom"]]
+    assert [one.kind for one in ends if isinstance(one, Refusal)] == [POISONED] * 3
+
+
+@virtual
+async def test_a_very_long_list_does_not_fill_the_waiting_room():
+    scene = Scene(permits=4)
+    terms = Terms(Bounds("eager", 32, 10_000, 0.0, 2, max_items=1), (AT_ONCE,), 0, 0, lambda: True, ())
+    counts = Counts(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
+    scene.handle = Batching(lambda call: terms, counts, scene.loop.time)(scene.queue(scene.upstream))
+    task = scene.start([f"{number}" for number in range(100)])
+    await scene.at(0.5)
+    assert (scene.queue.in_flight(), scene.queue.depth()) == ({"local": 4}, {"local": 12})
+    reply = await task
+    assert isinstance(reply, Reply)
+    assert [one["of"] for one in json.loads(reply.body)["data"]] == [f"{number}" for number in range(100)]
+    assert await scene.rest()
+
+
+@virtual
+async def test_what_an_upstream_says_of_one_input_is_not_told_to_the_others():
+    for failure in (
+        Failure(UPSTREAM_ERROR, "cannot read 'secret'", cause=STATUS, status=500),
+        Failure(upstream_status(400), "cannot read 'secret'", cause=STATUS, status=400, should_retry=True),
+    ):
+        scene = Scene("window", max_wait=0.05)
+        scene.fails = [failure]
+        secret, other = scene.start("secret"), scene.start("other")
+        for ended in await asyncio.gather(secret, other, return_exceptions=True):
+            assert isinstance(ended, Reply) or "secret" not in getattr(ended, "message", "secret")
+        assert await scene.rest()
+
+
+@virtual
+async def test_who_is_too_long_takes_nobody_along_to_another_model():
+    scene = Scene("window", max_wait=0.05)
+    large = Candidate("large", "large", b'"large"')
+    route = Route("m", b'"m"', ROUTE.candidates)
+    route.fallbacks = (Route("n", b'"n"', (large,)),)
+    went: list[tuple[str, list[str]]] = []
+
+    async def engine(call: Call) -> Reply | Refusal:
+        if call.batch is not None:
+            call.batch.seal(call)
+        call.attempts += 1
+        items = listed(json.loads(call.body))
+        assert call.candidate is not None
+        went.append((call.candidate.upstream, items))
+        if "long" in items and call.candidate is not large:
+            raise Failure(CONTEXT_LENGTH_EXCEEDED, "too long", cause=STATUS, status=400)
+        return Reply(200, answer(call.endpoint, items))
+
+    behind_attempts(scene, engine)
+    calls = [scene.call("long"), scene.call("short")]
+    for call in calls:
+        call.route = route
+    assert [given(one) for one in await asyncio.gather(*map(scene.served, calls))] == ["long", "short"]
+    assert sorted(went) == [
+        ("large", ["long"]),
+        ("local", ["long"]),
+        ("local", ["long", "short"]),
+        ("local", ["short"]),
+    ]

@@ -1,0 +1,38 @@
+"""Calls that routing has sent to different places, or that others could not go on for, share nothing."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from doubles.virtual_time import run
+from test_batch_layer import ROUTE, Scene
+
+from gateway.core.call import EMBEDDINGS, Call, Candidate
+
+HERE, THERE = Candidate("local", "up", b'"up"'), Candidate("local", "other", b'"other"')
+
+
+def placed(scene: Scene, given: str, order: tuple[Candidate, ...], ceiling: int | None) -> Call:
+    call = scene.call(given, endpoint=EMBEDDINGS)
+    call.route, call.candidate, call.order, call.ceiling = ROUTE, order[0], order, ceiling
+    return call
+
+
+@pytest.mark.parametrize(
+    ("order", "ceiling", "calls"),
+    [
+        ((HERE, THERE), None, 2),  # the one that goes at once, and one for all who have waited
+        ((THERE, HERE), None, 4),
+        ((HERE,), None, 4),
+        ((HERE, THERE), 0, 4),
+    ],
+)
+def test_who_goes_elsewhere_is_in_another_batch(order: Any, ceiling: int | None, calls: int) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        members = [placed(scene, name, (HERE, THERE), None) for name in ("first", "second")]
+        members += [placed(scene, name, order, ceiling) for name in ("third", "fourth")]
+        await asyncio.gather(*map(scene.served, members))
+        assert len(scene.sent) == calls
+
+    run(scenario())

@@ -1,0 +1,390 @@
+"""The cache between a store and an upstream that are both played: moments that a socket does not hit."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from doubles.script import DONE, piece, stop
+
+from gateway.cache.accounting import Savings
+from gateway.cache.fan_out import Replayed, Words
+from gateway.cache.layer import Cache
+from gateway.cache.lookup import Terms
+from gateway.cache.single_flight import Flights
+from gateway.cache.store import Entry, Kept, Unreachable
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Reply, Route, Tokens
+from gateway.core.caller import Caller
+from gateway.core.errors import (
+    CONNECT,
+    DEADLINE_IN_QUEUE,
+    INSUFFICIENT_QUOTA,
+    TOTAL,
+    UPSTREAM_TIMEOUT,
+    UPSTREAM_UNAVAILABLE,
+    Failure,
+    Refusal,
+)
+from gateway.core.stream import Taker
+from gateway.telemetry.metrics import Metrics
+from gateway.usage.call_usage import NOTHING, spent
+
+ROUTE = Route("small", b'"small"', (Candidate("local", "up", b'"up"'),))
+BODY = b'{"model":"small","temperature":0,"messages":[]}'
+ANSWER = b'{"id":"c-1","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}]}'
+
+
+class Shelf:
+    """A store; `puts` is asked for a moment to wait for before something is kept."""
+
+    largest = 10**6
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, Entry] = {}
+        self.looks = 0
+        self.away = False
+        self.putting = asyncio.Event()
+        self.may_put = asyncio.Event()
+        self.may_put.set()
+
+    async def get(self, keys: Sequence[bytes]) -> list[Kept | None]:
+        self.looks += 1
+        if self.away:
+            raise Unreachable
+        return [Kept(self.entries[key], 1.0, 9.0) if key in self.entries else None for key in keys]
+
+    async def put(self, entries: Sequence[tuple[bytes, Entry]], ttl: float) -> None:
+        self.putting.set()
+        await self.may_put.wait()
+        if self.away:
+            raise Unreachable
+        self.entries.update(entries)
+
+
+class Bench:
+    """Both layers around limits and an upstream, which wait for events of the test's."""
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self.flights = Flights(lambda: 1.0)
+        metrics = Metrics()
+        self.results = metrics.cache_requests
+        savings = Savings(metrics, lambda call: None)
+        terms = {"small": Terms(self.shelf, 9.0, b"s")}
+        self.cache = Cache(terms, self.flights, savings, lambda: "new", lambda: 1.0)
+        self.asked: list[Call] = []
+        self.limits: Callable[[Call], Awaitable[None]] | None = None
+        self.upstream: Callable[[Call], Awaitable[Reply | Refusal]] = self.answers
+        self.handle = self.cache.look(self.limited(self.cache.answer(self.forward)))
+
+    def limited(self, inner: Any) -> Any:
+        async def handle(call: Call) -> Reply | Refusal:
+            if self.limits is not None:
+                await self.limits(call)
+            reply: Reply | Refusal = await inner(call)
+            return reply
+
+        return handle
+
+    async def forward(self, call: Call) -> Reply | Refusal:
+        self.asked.append(call)
+        call.attempts += 1
+        return await self.upstream(call)
+
+    async def answers(self, call: Call) -> Reply | Refusal:
+        call.tokens = Tokens(5, 2)
+        return Reply(200, ANSWER)
+
+    def counted(self) -> dict[str, float]:
+        """Calls by what the cache did for them."""
+        samples = next(iter(self.results.collect())).samples
+        return {one.labels["result"]: one.value for one in samples if one.name.endswith("_total")}
+
+    def after(self, go: asyncio.Event) -> Callable[[Call], Awaitable[Reply | Refusal]]:
+        """An upstream that answers then."""
+
+        async def waits(call: Call) -> Reply | Refusal:
+            await go.wait()
+            return await self.answers(call)
+
+        return waits
+
+    def call(self) -> Call:
+        """One more for the same."""
+        one = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+        one.body, one.model, one.route, one.candidate = BODY, "small", ROUTE, ROUTE.candidates[0]
+        one.caller = Caller("team-a", None)
+        return one
+
+
+@pytest.fixture
+async def bench() -> Any:
+    one = Bench()
+    yield one
+    await one.flights.close()
+
+
+async def test_what_came_while_the_limits_were_asked_is_a_hit(bench: Bench) -> None:
+    waiting, go = asyncio.Event(), asyncio.Event()
+
+    async def slow_limits(call: Call) -> None:
+        waiting.set()
+        await go.wait()
+
+    bench.limits = slow_limits
+    slow = bench.call()
+    task = asyncio.ensure_future(bench.handle(slow))
+    await waiting.wait()
+    bench.limits = None
+    await bench.handle(bench.call())
+    await bench.shelf.putting.wait()
+    await asyncio.sleep(0)
+    go.set()
+    assert isinstance(await task, Reply)
+    assert len(bench.asked) == 1
+    assert (slow.cached_by, slow.tokens, slow.saved) == ("hit", Tokens(), Tokens(5, 2))
+    assert slow.notes["cache-status"] == "sluice; hit; ttl=9"
+
+
+async def test_what_nothing_can_have_brought_is_not_looked_for_again(bench: Bench) -> None:
+    await bench.handle(bench.call())
+    assert bench.shelf.looks == 1
+
+
+async def test_who_comes_while_an_answer_is_put_away_gets_it(bench: Bench) -> None:
+    bench.shelf.may_put.clear()
+    first, second = bench.call(), bench.call()
+    await bench.handle(first)
+    await bench.shelf.putting.wait()
+    reply = await bench.handle(second)
+    assert isinstance(reply, Reply)
+    assert (reply.body, len(bench.asked)) == (ANSWER, 1)
+    assert (first.cached_by, second.cached_by) == ("", "collapsed")
+    assert (first.tokens, second.tokens, second.saved) == (Tokens(5, 2), Tokens(), Tokens(5, 2))
+    bench.shelf.may_put.set()
+
+
+async def test_a_store_that_is_away_costs_nobody_an_answer(bench: Bench) -> None:
+    bench.shelf.away = True
+    for number in (1, 2):
+        go = asyncio.Event()
+        bench.upstream = bench.after(go)
+        asking = asyncio.ensure_future(bench.handle(bench.call()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        (flying,) = bench.flights._tasks
+        go.set()
+        assert isinstance(await asking, Reply)
+        await flying  # does not fail
+        assert len(bench.asked) == number
+
+
+async def test_each_hears_of_a_failure_as_of_its_own(bench: Bench) -> None:
+    go = asyncio.Event()
+
+    async def fails(call: Call) -> Reply | Refusal:
+        await go.wait()
+        raise Failure(UPSTREAM_UNAVAILABLE, "gone", cause=CONNECT)
+
+    bench.upstream = fails
+    tasks = [asyncio.ensure_future(bench.handle(bench.call())) for _ in range(3)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [Failure] * 3
+    assert len({id(one) for one in found}) == 3
+    assert len(bench.asked) == 1
+
+
+async def test_a_bug_is_told_to_all_and_kept_by_nobody(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    go = asyncio.Event()
+
+    async def breaks(call: Call) -> Reply | Refusal:
+        await go.wait()
+        raise ZeroDivisionError
+
+    bench.upstream = breaks
+    tasks = [asyncio.ensure_future(bench.handle(bench.call())) for _ in range(3)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [ZeroDivisionError] * 3
+    assert "a shared call is given up" in caplog.text
+    bench.upstream = bench.answers
+    assert isinstance(await bench.handle(bench.call()), Reply)
+
+
+async def test_the_most_patient_and_the_most_urgent_caller_count_for_all(bench: Bench) -> None:
+    go = asyncio.Event()
+    bench.upstream = bench.after(go)
+    first, second = bench.call(), bench.call()
+    first.deadline, first.priority = 5.0, "batch"
+    second.deadline = 50.0
+    tasks = [asyncio.ensure_future(bench.handle(one)) for one in (first, second)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (bench.asked[0].deadline, bench.asked[0].priority) == (50.0, "interactive")
+    go.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench) -> None:
+    go = asyncio.Event()
+
+    async def by_its_budget(call: Call) -> Reply | Refusal:
+        await go.wait()
+        return await bench.answers(call) if call.ceiling is None else Refusal(INSUFFICIENT_QUOTA, "spent")
+
+    bench.upstream = by_its_budget
+    poor, rich, also_rich = bench.call(), bench.call(), bench.call()
+    poor.ceiling = 1
+    tasks = [asyncio.ensure_future(bench.handle(one)) for one in (poor, rich, also_rich)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    refused, *answered = await asyncio.gather(*tasks)
+    assert isinstance(refused, Refusal)
+    assert all(isinstance(one, Reply) for one in answered)
+    assert [one.ceiling for one in bench.asked] == [1, None]
+    assert (rich.cached_by, rich.tokens, also_rich.cached_by) == ("", Tokens(5, 2), "collapsed")
+    # Who flies in the end had joined another flight before: no matter, it is a miss, and one.
+    assert bench.counted() == {"miss": 2, "collapsed": 1}
+
+
+@pytest.mark.parametrize("queued", [True, False])
+async def test_somebody_elses_haste_is_nobodys_refusal(bench: Bench, queued: bool) -> None:
+    go = asyncio.Event()
+
+    async def late(call: Call) -> Reply | Refusal:
+        patience = call.deadline  # as it is when it is sent
+        await go.wait()
+        if patience > 10.0:
+            return await bench.answers(call)
+        if queued:
+            return Refusal(DEADLINE_IN_QUEUE, "late", retry_after=1.0)
+        raise Failure(UPSTREAM_TIMEOUT, "late", cause=TOTAL)
+
+    bench.upstream = late
+    first, second, as_hasty = bench.call(), bench.call(), bench.call()
+    first.deadline, second.deadline, as_hasty.deadline = 1.5, 50.0, 1.7
+    tasks = [asyncio.ensure_future(bench.handle(first))]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    tasks += [asyncio.ensure_future(bench.handle(one)) for one in (second, as_hasty)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    told = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, Reply) for one in told] == [False, True, False]
+    assert len(bench.asked) == 2
+
+
+async def test_who_has_less_time_than_the_others_is_told_when_it_is_over(bench: Bench) -> None:
+    go = asyncio.Event()
+    bench.upstream = bench.after(go)
+    patient, hasty = bench.call(), bench.call()
+    hasty.deadline = 1.01  # a moment after this test's clock, which stands still
+    waiting = asyncio.ensure_future(bench.handle(patient))
+    with pytest.raises(Failure) as told:
+        await asyncio.wait_for(bench.handle(hasty), 5)
+    assert (told.value.kind, told.value.cause) == (UPSTREAM_TIMEOUT, TOTAL)
+    assert not waiting.done()
+    go.set()
+    assert isinstance(await waiting, Reply)
+    assert len(bench.asked) == 1
+
+
+async def test_the_last_who_leaves_pays_for_what_was_begun(bench: Bench) -> None:
+    async def hangs(call: Call) -> Reply | Refusal:
+        call.sent_at = 7.0
+        return await asyncio.Future()
+
+    bench.upstream = hangs
+    calls = [bench.call(), bench.call()]
+    tasks = [asyncio.ensure_future(bench.handle(one)) for one in calls]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [(one.attempts, one.sent_at, one.cached_by) for one in calls] == [(0, 0.0, ""), (1, 7.0, "")]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert bench.asked[0].outcome == "client_gone"
+    bench.upstream = bench.answers
+    assert isinstance(await bench.handle(bench.call()), Reply)
+
+
+class _Stream:
+    """A stream that has begun and does not end."""
+
+    def __init__(self) -> None:
+        self.reader = Words()
+        self.reader.tokens = None
+        self.over: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+
+    def attach(self, client: Taker) -> None:
+        """Nothing comes."""
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+async def test_who_leaves_a_stream_at_its_first_moment_pays_nothing_while_others_stay(bench: Bench) -> None:
+    go = asyncio.Event()
+
+    async def streams(call: Call) -> Reply | Refusal:
+        call.estimate, call.sent_at = Estimate(9, 9, capped=False), 7.0
+        await go.wait()
+        call.first_token_at = 8.0
+        return Reply(200, stream=_Stream())
+
+    bench.upstream = streams
+    calls = [bench.call(), bench.call()]
+    for one in calls:
+        one.stream = True
+    tasks = [asyncio.ensure_future(bench.handle(one)) for one in calls]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    while not calls[0].attempts:
+        await asyncio.sleep(0)
+    for task in tasks:  # they are told, and have not heard yet
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for one in calls:
+        one.outcome = "client_gone"
+    assert [spent(one) for one in calls] == [NOTHING, Tokens(9)]
+    assert [one.tokens for one in calls] == [NOTHING, None]
+
+
+async def test_what_nobody_has_counted_is_spared_as_it_is_estimated(bench: Bench) -> None:
+    async def uncounted(call: Call) -> Reply | Refusal:
+        call.estimate, call.generated = Estimate(9, 9, capped=False), 2
+        return Reply(200, ANSWER)
+
+    bench.upstream = uncounted
+    calls = [bench.call(), bench.call()]
+    await asyncio.gather(*(bench.handle(one) for one in calls))
+    assert [(one.cached_by, one.saved) for one in calls] == [("", None), ("collapsed", Tokens(9, 2))]
+
+
+async def test_who_comes_after_a_stream_has_ended_is_spared_it(bench: Bench) -> None:
+    async def streams(call: Call) -> Reply | Refusal:
+        call.tokens = Tokens(5, 2)
+        return Reply(200, stream=Replayed(piece("a") + stop() + DONE, lambda: 1.0))
+
+    bench.upstream = streams
+    bench.shelf.may_put.clear()
+    calls = [bench.call(), bench.call()]
+    for one in calls:
+        one.stream = True
+    await bench.handle(calls[0])
+    await bench.shelf.putting.wait()
+    await bench.handle(calls[1])
+    assert (calls[1].cached_by, calls[1].saved, len(bench.asked)) == ("collapsed", Tokens(), 1)
+    bench.shelf.may_put.set()

@@ -1,0 +1,133 @@
+"""How calls follow one another, on a clock that only moves when everybody waits."""
+
+import asyncio
+from itertools import count
+from random import Random
+
+import pytest
+from planned import made
+
+from gateway.cli.bench.client import Sample
+from gateway.cli.bench.driver import Drive, Stretch
+
+
+def texts():
+    return (str(number) for number in count())
+
+
+class Endpoint:
+    """Answers each call when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[asyncio.Future[str]] = []
+        self.prompts: list[str] = []
+        self.due: list[float] = []
+        self.most = 0
+
+    async def call(self, prompt: str, due: float) -> Sample:
+        self.prompts.append(prompt)
+        self.due.append(due)
+        answer = asyncio.get_running_loop().create_future()
+        self.waiting.append(answer)
+        self.most = max(self.most, len(self.waiting))
+        return Sample(due, end=due, error=await answer)
+
+    async def asked(self, calls: int) -> None:
+        async with asyncio.timeout(5):
+            while len(self.prompts) < calls:
+                await asyncio.sleep(0)
+
+    def answer(self, error: str = "") -> None:
+        self.waiting.pop(0).set_result(error)
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    return Endpoint()
+
+
+async def test_a_closed_loop_keeps_so_many_under_way_until_all_are_done(endpoint: Endpoint) -> None:
+    taken: list[Sample] = []
+    drive = Drive(made("http://h", "--concurrency", "3"), lambda: 7.0, taken.append)
+    running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), 5, None))
+    await endpoint.asked(3)
+    endpoint.answer("timeout")
+    await endpoint.asked(4)
+    for _ in range(4):
+        if not endpoint.waiting:
+            await endpoint.asked(5)
+        endpoint.answer()
+    done = await running
+    assert (endpoint.most, endpoint.prompts) == (3, ["0", "1", "2", "3", "4"])
+    assert done.samples == taken
+    assert [sample.error for sample in taken].count("timeout") == 1
+    assert set(endpoint.due) == {7.0}
+
+
+async def test_a_closed_loop_begins_no_call_after_its_time(endpoint: Endpoint) -> None:
+    now = [0.0]
+    drive = Drive(made("http://h", "--concurrency", "2"), lambda: now[0], lambda _: None)
+    running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), None, 10.0))
+    await endpoint.asked(2)
+    now[0] = 9.0
+    endpoint.answer()
+    await endpoint.asked(3)
+    now[0] = 11.0
+    endpoint.answer()
+    endpoint.answer()
+    done = await running
+    assert (len(done.samples), done.seconds) == (3, 11.0)
+
+
+async def test_an_open_loop_waits_for_nobody_and_counts_from_when_a_call_was_due(endpoint: Endpoint) -> None:
+    # The clock stands far ahead of every arrival: all are late, and none of them may say so.
+    times = iter([0.0, 0.0, *[1000.0] * 100])
+    drive = Drive(made("http://h", "--rate", "10"), lambda: next(times), lambda _: None)
+    running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), 20, None))
+    await endpoint.asked(20)
+    assert endpoint.most == 20
+    assert endpoint.due == sorted(endpoint.due)
+    assert endpoint.due[0] == 0.0
+    assert 0.5 < endpoint.due[-1] < 6
+    while endpoint.waiting:
+        endpoint.answer()
+    assert len((await running).samples) == 20
+
+
+async def test_an_open_loop_ends_with_its_time(endpoint: Endpoint) -> None:
+    drive = Drive(made("http://h", "--rate", "10"), lambda: 0.0 if not endpoint.due else 99.0, lambda _: None)
+    running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), None, 2.0))
+    async with asyncio.timeout(5):
+        while not running.done():
+            if endpoint.waiting:
+                endpoint.answer()
+            await asyncio.sleep(0)
+    assert max(endpoint.due) < 2.0
+    assert len(running.result().samples) == len(endpoint.due) > 5
+
+
+@pytest.mark.parametrize("words", [["--concurrency", "4"], ["--rate", "1000"]])
+async def test_stop_cuts_off_what_is_under_way(endpoint: Endpoint, words: list[str]) -> None:
+    drive = Drive(made("http://h", *words), asyncio.get_running_loop().time, lambda _: None)
+    running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), 100, None))
+    await endpoint.asked(4)
+    endpoint.answer()
+    await endpoint.asked(5)
+    drive.stop()
+    done: Stretch = await running
+    assert [sample.error for sample in done.samples] == [""]
+    assert all(answer.cancelled() for answer in endpoint.waiting)
+    assert (drive.over, drive.interrupted, drive.hopeless) == (True, True, False)
+
+
+@pytest.mark.parametrize(("good", "calls"), [(0, 20), (1, 60)])
+async def test_it_gives_up_when_the_first_20_have_all_failed(good: int, calls: int) -> None:
+    made_so_far = count()
+
+    async def call(prompt: str, due: float) -> Sample:
+        return Sample(due, error="" if next(made_so_far) < good else "cannot connect")
+
+    drive = Drive(made("http://h", "--concurrency", "1"), lambda: 0.0, lambda _: None)
+    done = await drive.stretch(call, texts(), Random("1"), 60, None)
+    assert drive.hopeless == (good == 0)
+    assert len(done.samples) == calls

@@ -1,0 +1,202 @@
+"""Context windows: what a call needs, who has room for it, and what an answer that was cut short has met."""
+
+import pytest
+
+from gateway.context_window.windows import Need, Windows, cause, explained, larger, need
+from gateway.core.call import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    Call,
+    Candidate,
+    Credentials,
+    Estimate,
+    Price,
+    Route,
+    Tokens,
+)
+from gateway.core.caller import Caller, Standing, Terms
+from gateway.wire.openai.overflow_messages import Overflow
+
+UNBOUND = Estimate(100, 256, False)
+
+
+@pytest.mark.parametrize(
+    ("told", "window", "estimate", "expected"),
+    [
+        (Overflow(5000, 4096), 8192, UNBOUND, Need(5000, 0, 4096, True, False)),
+        (Overflow(5000, 4096, 800), None, UNBOUND, Need(4200, 800, 4096, True, True)),
+        (Overflow(5000, 4096), None, Estimate(100, 200, True, 2), Need(5000, 100, 4096, True, False)),
+        (Overflow(None, 4096), None, Estimate(9000, 256, False), Need(9000, 0, 4096, False, False)),
+        (Overflow(None, None), 4096, UNBOUND, Need(4096, 0, 4096, False, False)),
+        (Overflow(None, None), None, UNBOUND, Need(100, 0, 0, False, False)),
+    ],
+)
+def test_what_is_not_told_is_filled_up(
+    told: Overflow, window: int | None, estimate: Estimate, expected: Need
+):
+    assert need(told, window, estimate) == expected
+
+
+def test_the_answer_gets_its_room_but_no_more_than_the_upstream_keeps_for_it():
+    assert Need(5000, 800, 4096, True, True).room == 4096 - 800
+    assert Need(5000, 100, 4096, True, False).room == 4096 - 100
+    assert Need(5000, 9000, 4096, True, False).room == 4096 - 1024
+    assert Need(5000, 0, 4096, True, False).room == 4096 - 256
+    assert Need(5000, 5000, 4096, True, True).room < 0
+
+
+def test_a_window_is_what_was_declared_else_what_the_upstream_has_said():
+    windows, declared, unknown = Windows(), candidate(window=8192), candidate()
+    assert (windows.of(declared), windows.of(unknown)) == (8192, None)
+    for one in (declared, unknown):
+        windows.met(one, 4096)
+        windows.met(one, None)
+    assert (windows.of(declared), windows.of(unknown)) == (8192, 4096)
+
+
+def candidate(
+    name: str = "up", window: int | None = None, dollars: int | None = 1, **more: object
+) -> Candidate:
+    price = None if dollars is None else Price(dollars * 10**9, dollars * 10**9, dollars * 10**9)
+    return Candidate("local", name, b'"up"', price, window, **more)  # type: ignore[arg-type]
+
+
+def route(name: str, *candidates: Candidate) -> Route:
+    return Route(name, b'"m"', candidates)
+
+
+class Account:
+    """Of a key with a budget."""
+
+    terms = Terms(usd_per_day=1)
+
+    def standing(self, now: float) -> Standing:
+        return Standing(0, 0.0, 0, 0.0)
+
+
+def call(endpoint: str = CHAT, caller: Caller | None = None) -> Call:
+    one = Call(endpoint, "id", Credentials(None, None, None), 0.0)
+    one.route = route("asked", candidate())
+    one.caller = caller
+    return one
+
+
+NEED = Need(5000, 800, 4096, True, True)
+
+
+def names(one: Call, *routes: Route, uses: frozenset[str] = frozenset()) -> list[str]:
+    return [found.name for found in larger(one, routes, NEED, uses)]
+
+
+def test_room_is_for_prompt_and_answer_the_cheapest_comes_first_and_the_unknown_price_last():
+    assert names(
+        call(),
+        route("dear", candidate(window=10000, dollars=5)),
+        route("small", candidate(window=5799)),
+        route("unpriced", candidate(window=10000, dollars=None)),
+        route("just", candidate(window=5800, dollars=2)),
+        route("unknown", candidate()),
+        route("free", candidate(window=10000, dollars=0)),
+        route("asked", candidate(window=10000)),
+    ) == ["free", "just", "dear", "unpriced"]
+
+
+def test_only_those_of_a_models_candidates_that_will_do():
+    small, large = candidate(window=4096), candidate(window=16384)
+    assert larger(call(), [route("other", small, large)], NEED, frozenset())[0].candidates == (large,)
+
+
+def test_nobody_is_told_of_a_model_that_its_key_may_not_use():
+    routes = [route("secret", candidate(window=10000)), route("open", candidate(window=10000))]
+    assert names(call(caller=Caller("k", frozenset({"open"}))), *routes) == ["open"]
+    assert names(call(caller=Caller("k", None)), *routes) == ["secret", "open"]
+
+
+def test_a_budget_in_dollars_needs_a_price_and_bounds_it():
+    routes = [
+        route("unpriced", candidate(window=10000, dollars=None)),
+        route("dear", candidate(window=10000)),
+    ]
+    one = call(caller=Caller("k", None, Account()))
+    assert names(one, *routes) == ["dear"]
+    one.ceiling = 5800 * 1000
+    assert names(one, *routes) == ["dear"]
+    one.ceiling -= 1
+    assert names(one, *routes) == []
+
+
+def test_vectors_cost_their_input_so_no_price_of_an_output_is_needed():
+    def embeds(dollars: int) -> Candidate:
+        one = candidate("text-embedding-x", window=10000)
+        one.price = Price(dollars * 10**9, None, dollars * 10**9)
+        return one
+
+    routes = [route("dear", embeds(2)), route("cheap", embeds(1))]
+    poor = Caller("k", None, Account())
+    assert names(call(EMBEDDINGS), *routes) == names(call(EMBEDDINGS, poor), *routes) == ["cheap", "dear"]
+    bounded = call(EMBEDDINGS, poor)
+    bounded.ceiling = NEED.prompt * 1000
+    assert names(bounded, *routes) == ["cheap"]
+    chats = [route("m", candidate(window=10000))]
+    chats[0].candidates[0].price = Price(10**9, None, 10**9)
+    assert names(call(CHAT, poor), *chats) == []
+
+
+def test_what_makes_vectors_is_for_vectors():
+    routes = [
+        route(one, candidate(one, window=10000)) for one in ("text-embedding-3-small", "bge-m3", "gpt-x")
+    ]
+    assert names(call(), *routes) == ["gpt-x"]
+    assert names(call(COMPLETIONS), *routes) == ["gpt-x"]
+    assert names(call(EMBEDDINGS), *routes) == ["text-embedding-3-small", "bge-m3"]
+
+
+def test_it_must_be_capable():
+    routes = [
+        route("blind", candidate(window=10000, capabilities=frozenset({"tools"}))),
+        route("sees", candidate(window=10000, capabilities=frozenset({"tools", "vision"}))),
+        route("all", candidate(window=10000)),
+    ]
+    assert names(call(), *routes, uses=frozenset({"vision"})) == ["sees", "all"]
+
+
+def test_the_message_has_the_upstreams_words_the_numbers_and_who_would_do():
+    told = explained("It is too long", NEED, [("big", 131072), ("huge", 10**6)], shortened=False)
+    assert told == (
+        "It is too long. It needs 5800 tokens, the limit is 4096, 1704 too many. Models here with a context "
+        "window that is large enough: `big` (131072), `huge` (1000000)."
+    )
+
+
+def test_the_message_without_numbers_and_without_a_model():
+    nobody = "No other model that you may use here is known to have a context window large enough."
+    unknown = Need(100, 0, 0, False, False)
+    assert explained("No!", unknown, [], shortened=False) == f"No! {nobody}"
+    assert explained("No!", unknown._replace(counted=True), [], shortened=False) == (
+        f"No! It needs 100 tokens. {nobody}"
+    )
+    assert explained("No.", Need(4096, 0, 4096, False, False), [], shortened=True) == (
+        "No. It needs about 4096 tokens, the limit is 4096. It cannot be made short enough: what must stay "
+        f"of it is too long. {nobody}"
+    )
+    assert "nobody tells how long" in explained("No.", unknown, [], shortened=True)
+
+
+@pytest.mark.parametrize(
+    ("used", "estimate", "window", "expected"),
+    [
+        (Tokens(100, 50), Estimate(90, 50, True), None, "cap"),
+        (Tokens(100, 50), Estimate(90, 50, True), 150, "cap"),
+        (Tokens(100, 49), Estimate(90, 50, True), 149, "window"),
+        (Tokens(100, 49), Estimate(90, 50, True), 4096, "cap"),  # one of the upstream's own
+        (Tokens(100, 49), Estimate(90, 50, True), None, "window"),
+        (Tokens(4000, 94), UNBOUND, 4096, "window"),
+        (Tokens(100, 3900), UNBOUND, 4096, "cap"),
+        (Tokens(100, 60), Estimate(90, 100, True, 2), 4096, "cap"),  # 50 for each of the two
+        (None, Estimate(90, 50, True), 4096, "cap"),
+        (None, UNBOUND, 4096, "window"),
+    ],
+)
+def test_cap_or_window(used: Tokens | None, estimate: Estimate, window: int | None, expected: str):
+    assert cause(used, estimate, window) == expected

@@ -1,0 +1,110 @@
+"""What engines say of their load: read off their pages, asked about once a second, forgotten when stale."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from doubles.script import full
+from doubles.upstream import FaultUpstream
+
+from gateway.core.clock import monotonic
+from gateway.http.client.engine_metrics import STALE_S, EngineLoads, Source, metrics_url, read
+from gateway.routing.load import Engine
+
+VLLM = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 4.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 0.0
+vllm:num_requests_waiting{engine="1",model_name="m"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 7.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.5
+"""
+OLD_VLLM = VLLM.replace(b"kv_cache_usage_perc", b"gpu_cache_usage_perc")
+SGLANG = b'sglang:num_running_reqs{a="m"} 5.0\nsglang:num_queue_reqs{a="m"} 1\nsglang:token_usage 1e-1\n'
+LLAMA = b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 6\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "page", "expected"),
+    [
+        ("vllm", VLLM, Engine(7, 2, 0.5)),
+        ("vllm", OLD_VLLM, Engine(7, 2, 0.5)),
+        ("sglang", SGLANG, Engine(5, 1, 0.1)),
+        ("llamacpp", LLAMA, Engine(1, 6, None)),
+        ("llamacpp", LLAMA + b"llamacpp:kv_cache_usage_ratio 0.5\n", Engine(1, 6, 0.5)),
+        ("vllm", SGLANG, None),
+        ("vllm", b"", None),
+        ("llamacpp", b"llamacpp:requests_processing 1\nllamacpp:requests_deferred NaN\n", None),
+        ("llamacpp", b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 1e1e1\n", None),
+        ("llamacpp", b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 1e999\n", None),
+    ],
+)
+def test_the_names_of_each_engine(kind: str, page: bytes, expected: Engine | None) -> None:
+    assert read(kind, page) == expected
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8000/metrics"),
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000/metrics"),
+        ("https://engines.example/one/v1", "https://engines.example/one/metrics"),
+    ],
+)
+def test_the_page_stands_beside_the_endpoints(base_url: str, url: str) -> None:
+    assert str(metrics_url(base_url)) == url
+
+
+@asynccontextmanager
+async def following(upstream: FaultUpstream) -> AsyncIterator[EngineLoads]:
+    made = EngineLoads({"local": Source("vllm", upstream.url, [("authorization", "Bearer k")])}, monotonic)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def known(loads: EngineLoads) -> Engine:
+    async with asyncio.timeout(5):
+        while True:
+            engine = loads.of("local", monotonic())
+            if engine is not None:
+                return engine
+            await asyncio.sleep(0.001)
+
+
+async def test_an_engine_is_asked_and_what_it_said_grows_stale(upstream: FaultUpstream) -> None:
+    upstream.always([full(VLLM, content_type="text/plain")])
+    async with following(upstream) as loads:
+        assert await known(loads) == Engine(7, 2, 0.5)
+        asked = upstream.calls[0]
+        assert (asked.method, asked.target) == ("GET", "/metrics")
+        assert asked.header("authorization") == ["Bearer k"]
+        assert loads.view("local") == {"running": 7, "waiting": 2, "kv": 0.5}
+        assert loads.of("local", monotonic() + STALE_S + 0.1) is None
+        assert loads.view("other") is None
+
+
+async def test_a_page_without_end_is_given_up(upstream: FaultUpstream) -> None:
+    upstream.always([full(VLLM + b"#" * (5 * 1024 * 1024), content_type="text/plain")])
+    async with following(upstream) as loads:
+        await upstream.received(1)
+        await upstream.peer_closed(1)
+        assert loads.view("local") is None
+
+
+async def test_one_that_never_answers_holds_up_nothing(upstream: FaultUpstream) -> None:
+    upstream.deaf = True
+    async with asyncio.timeout(5), following(upstream) as loads:
+        await upstream.until(lambda: upstream.accepted == 1, "asked")
+        assert loads.view("local") is None
+
+
+async def test_nobody_is_asked_where_no_route_needs_it() -> None:
+    loads = EngineLoads({}, monotonic)
+    assert loads.of("local", 1.0) is None
+    await loads.close()

@@ -1,0 +1,113 @@
+"""Whatever calls ask, use and take back: no window sees more than the limit, and at rest nothing is held."""
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from gateway.core.caller import Terms
+from gateway.limits.account import Account, Ask, Denial, Reservation
+
+RPM, TPM, PLACES, BUDGET = 20, 300, 4, 5_000
+
+
+@dataclass
+class Held:
+    """A call under way."""
+
+    reservation: Reservation
+    at: float
+    index: int
+
+
+class Limited(RuleBasedStateMachine):
+    """Calls come, use a part of what they reserved, and end in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.account = Account(Terms(RPM, TPM, PLACES, BUDGET))
+        self.now = 1000.0
+        self.held: list[Held] = []
+        self.admitted: list[tuple[float, float]] = []  # when, tokens: reserved, later used
+        self.spent = 0
+
+    @rule(seconds=st.floats(0, 90))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(firm=st.integers(0, 320), guess=st.integers(0, 400), cost=st.integers(0, 900))
+    def arrive(self, firm: int, guess: int, cost: int) -> None:
+        before = self.account.standing(self.now), self.account.places, self.account.gone
+        paid = not cost or (self.account.gone < BUDGET and self.account.gone + cost <= BUDGET)
+        wanted = firm if firm or guess else -TPM  # who wants no tokens waits for none, whatever is owed
+        free = self.account.places < PLACES and self.would_fit(wanted, self.now)
+        outcome = self.account.reserve(Ask(firm, guess, cost), "d", self.now)
+        assert isinstance(outcome, Reservation) == (paid and free)
+        if isinstance(outcome, Denial):
+            assert (self.account.standing(self.now), self.account.places, self.account.gone) == before
+            if outcome.limit in ("rpm", "tpm") and outcome.wait < 1e9:
+                assert self.would_fit(firm, self.now + outcome.wait)
+        else:
+            self.held.append(Held(outcome, self.now, len(self.admitted)))
+            self.admitted.append((self.now, outcome.tokens))
+
+    def would_fit(self, firm: int, at: float) -> bool:
+        meters = self.account
+        assert meters.requests is not None
+        assert meters.tokens is not None
+        return meters.requests.wait(1, at) == 0.0 and meters.tokens.wait(firm, at) == 0.0
+
+    @rule(data=st.data(), share=st.floats(0, 1), cost_share=st.floats(0, 1))
+    def end(self, data: st.DataObject, share: float, cost_share: float) -> None:
+        if not self.held:
+            return
+        one = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        used, cost = int(one.reservation.tokens * share), int(one.reservation.cost * cost_share)
+        self.account.settle(one.reservation, used, cost, self.now)
+        self.admitted[one.index] = (one.at, used)
+        self.spent += cost
+
+    @invariant()
+    def no_window_sees_more_than_the_limit(self) -> None:
+        for first in range(len(self.admitted)):
+            start, tokens = self.admitted[first][0], 0.0
+            for count, (at, used) in enumerate(self.admitted[first:], 1):
+                tokens += used
+                assert tokens <= TPM + TPM / 60 * (at - start) + 1e-3
+                assert count <= RPM + RPM / 60 * (at - start) + 1e-3
+
+    @invariant()
+    def places_and_dollars_add_up(self) -> None:
+        assert self.account.places == len(self.held) <= PLACES
+        assert self.account.gone == self.spent + sum(one.reservation.cost for one in self.held) <= BUDGET
+
+    def teardown(self) -> None:
+        while self.held:
+            one = self.held.pop()
+            self.account.settle(one.reservation, 0, 0, self.now)
+        assert self.account.places == 0
+        assert self.account.gone == self.spent
+
+
+TestLimited = Limited.TestCase
+TestLimited.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 8), st.integers(0, 80)), min_size=3, max_size=12),
+    st.integers(0, 300),
+    st.integers(0, 400),
+)
+def test_who_is_refused_at_the_door_is_refused_behind_it_and_told_the_same(
+    calls: list[tuple[float, int]], firm: int, guess: int
+) -> None:
+    account, now = Account(Terms(rpm=4, tpm=300, concurrency=6, usd_per_day=2)), 1000.0
+    for seconds, tokens in calls:
+        now += seconds
+        account.reserve(Ask(tokens, cost=tokens % 2), "d", now)
+        denial = account.full(now)
+        if denial is not None:
+            assert account.reserve(Ask(firm, guess), "d", now) == denial
+            assert account.full(now) == denial

@@ -1,0 +1,379 @@
+"""Accounts in Redis: the arithmetic of those in memory, exact over any number of processes."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
+from random import Random
+
+import pytest
+from doubles.redis_server import RedisServer
+from doubles.waiting import eventually
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from limits.accounts import DAY, Clocks, Process
+
+from gateway.core.caller import Standing, Terms
+from gateway.limits.account import Account, Ask, Denial, Reservation
+from gateway.limits.shared_limits import SharedAccount
+
+Start = Callable[..., "asyncio.Future[Process]"]
+_NAMES = count()
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks()
+
+
+@pytest.fixture
+async def processes(redis_server: RedisServer, clocks: Clocks) -> AsyncIterator[list[Process]]:
+    """Three processes on one Redis."""
+    three = [Process(redis_server.url, clocks) for _ in range(3)]
+    for one in three:
+        await one.limits.start()
+    yield three
+    for one in three:
+        await one.limits.stop()
+        assert not one.counted
+
+
+def everywhere(processes: list[Process], terms: Terms, name: str = "team") -> list[SharedAccount]:
+    """The same key's account in every process."""
+    return [one.limits.account(name, terms) for one in processes]
+
+
+async def reserve(account: SharedAccount, now: float, *ask: int) -> Reservation | Denial:
+    outcome = await account.reserve(Ask(*ask), DAY, now)
+    assert isinstance(outcome, Reservation | Denial)
+    return outcome
+
+
+async def test_rate_01_of_200_calls_at_once_exactly_the_limit_passes(processes, clocks):
+    account = processes[0].limits.account("team", Terms(rpm=10))
+    outcomes = await asyncio.gather(*(reserve(account, clocks.now) for _ in range(200)))
+    assert sum(isinstance(one, Reservation) for one in outcomes) == 10
+    denied = [one for one in outcomes if isinstance(one, Denial)]
+    assert {one.limit for one in denied} == {"rpm"}
+    assert {round(one.wait, 6) for one in denied} == {6.0}
+
+
+async def test_rate_02_three_processes_share_one_limit(processes, clocks):
+    accounts = everywhere(processes, Terms(rpm=30, tpm=3000, concurrency=4))
+    calls = [reserve(one, clocks.now, 100) for _ in range(30) for one in accounts]
+    taken = [one for one in await asyncio.gather(*calls) if isinstance(one, Reservation)]
+    assert len(taken) == 4
+    admitted = 0
+    while taken:  # each end lets one more in, until the requests or the tokens are used up
+        admitted += len(taken)
+        accounts[admitted % 3].settle(taken.pop(), 100, 0, clocks.now)
+        for one in taken:
+            accounts[0].settle(one, 100, 0, clocks.now)
+        for one in processes:
+            await one.sent()
+        calls = [reserve(one, clocks.now, 100) for one in accounts for _ in range(2)]
+        taken = [one for one in await asyncio.gather(*calls) if isinstance(one, Reservation)]
+    assert admitted == 30
+
+
+async def test_rate_11_as_many_pass_in_sequence_as_the_limits_add_up_to(processes, clocks):
+    accounts = [processes[0].limits.account(f"key-{number}", Terms(rpm=6)) for number in range(4)]
+    outcomes = [await reserve(accounts[number % 4], clocks.now) for number in range(28)]
+    assert [isinstance(one, Reservation) for one in outcomes] == [True] * 24 + [False] * 4
+
+
+async def test_what_is_settled_by_one_process_is_free_for_another(processes, clocks):
+    first, second, _ = everywhere(processes, Terms(tpm=1000))
+    taken = await reserve(first, clocks.now, 900)
+    assert isinstance(taken, Reservation)
+    assert await reserve(second, clocks.now, 900) == Denial("tpm", pytest.approx(48.0))
+    first.settle(taken, 100, 0, clocks.now)
+    await processes[0].sent()
+    assert isinstance(await reserve(second, clocks.now, 900), Reservation)
+
+
+async def test_to_settle_twice_does_nothing(processes, clocks):
+    account = processes[0].limits.account("team", Terms(tpm=1000))
+    taken = await reserve(account, clocks.now, 900)
+    assert isinstance(taken, Reservation)
+    for _ in range(3):
+        account.settle(taken, 400, 0, clocks.now)
+    await processes[0].sent()
+    assert account.standing(clocks.now).tokens_left == 600
+
+
+async def test_concurrency_is_never_above_the_limit(processes, clocks):
+    """RATE-02: three processes, calls of random length, some callers leave."""
+    accounts = everywhere(processes, Terms(concurrency=5))
+    random = Random(7)
+    inside = highest = served = 0
+
+    async def call(account: SharedAccount) -> None:
+        nonlocal inside, highest, served
+        while isinstance(taken := await reserve(account, clocks.now), Denial):
+            await asyncio.sleep(0)
+        inside += 1
+        highest = max(highest, inside)
+        try:
+            for _ in range(random.randrange(5)):
+                await asyncio.sleep(0)
+        finally:
+            inside -= 1
+            served += 1
+            account.settle(taken, 0, 0, clocks.now)
+
+    tasks = [asyncio.create_task(call(accounts[number % 3])) for number in range(300)]
+    for number in range(0, 300, 3):
+        await asyncio.sleep(0)
+        tasks[random.randrange(number, number + 3)].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert highest == 5
+    assert served >= 200
+    for one in processes:
+        await one.sent()
+    outcomes = [await reserve(accounts[0], clocks.now) for _ in range(9)]
+    assert [isinstance(one, Reservation) for one in outcomes] == [True] * 5 + [False] * 4
+
+
+async def test_a_caller_that_leaves_while_it_waits_keeps_nothing(processes, clocks):
+    account = processes[0].limits.account("team", Terms(tpm=1000, concurrency=1, usd_per_day=10))
+    for turns in range(6):
+        task = asyncio.create_task(account.reserve(Ask(900, 0, 10), DAY, clocks.now))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+        if isinstance(outcome, Reservation):
+            account.settle(outcome, 0, 0, clocks.now)
+        else:
+            assert isinstance(outcome, asyncio.CancelledError)
+        taken = await reserve(account, clocks.now, 1000, 0, 10)
+        assert isinstance(taken, Reservation), turns
+        account.settle(taken, 0, 0, clocks.now)
+
+
+async def test_a_cancellation_in_the_same_turn_as_the_reply_keeps_nothing(processes, clocks, monkeypatch):
+    account = processes[0].limits.account("team", Terms(concurrency=1))
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+    waiter.add_done_callback(lambda _: task.cancel())  # before the task itself is woken
+    monkeypatch.setattr(loop, "create_future", lambda: waiter)
+    task = asyncio.create_task(account.reserve(Ask(), DAY, clocks.now))
+    await asyncio.sleep(0)
+    monkeypatch.undo()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert waiter.done()
+    assert not waiter.cancelled()
+    assert isinstance(await reserve(account, clocks.now), Reservation)
+
+
+async def test_the_places_of_a_killed_process_come_back_after_the_lease(redis_server, clocks):
+    killed, other = (Process(redis_server.url, clocks, lease=30.0) for _ in range(2))
+    await killed.limits.start()
+    await other.limits.start()
+    taken = await reserve(killed.limits.account("team", Terms(concurrency=1)), clocks.now)
+    assert isinstance(taken, Reservation)
+    await killed.limits.stop()  # it never settles
+    account = other.limits.account("team", Terms(concurrency=1))
+    clocks.now += 29.9
+    assert isinstance(await reserve(account, clocks.now), Denial)
+    clocks.now += 0.2
+    assert isinstance(await reserve(account, clocks.now), Reservation)
+    await other.limits.stop()
+
+
+async def test_a_long_call_keeps_its_place_by_renewal(processes, clocks):
+    first, second, _ = everywhere(processes, Terms(concurrency=1))
+    assert isinstance(await reserve(first, clocks.now), Reservation)
+    for _ in range(10):
+        clocks.now += 10.0
+        first.renew(clocks.now)
+        assert isinstance(await reserve(first, clocks.now), Denial)
+        assert isinstance(await reserve(second, clocks.now), Denial)
+
+
+async def test_a_call_settled_after_its_lease_still_gives_back(processes, clocks):
+    account = processes[0].limits.account("team", Terms(usd_per_day=1000))
+    taken = await reserve(account, clocks.now, 0, 0, 900)
+    assert isinstance(taken, Reservation)
+    clocks.now += 100.0
+    assert isinstance(await reserve(account, clocks.now, 0, 0, 50), Reservation)
+    account.settle(taken, 0, 100, clocks.now)
+    outcome = await reserve(account, clocks.now, 0, 0, 850)
+    assert isinstance(outcome, Reservation)
+
+
+async def test_a_thousand_calls_at_the_edge_of_a_budget_do_not_overspend_it(processes, clocks):
+    accounts = everywhere(processes, Terms(usd_per_day=10_000))
+    calls = [reserve(accounts[number % 3], clocks.now, 0, 0, 333) for number in range(1000)]
+    taken = [one for one in await asyncio.gather(*calls) if isinstance(one, Reservation)]
+    assert len(taken) == 30
+    denial = await reserve(accounts[0], clocks.now, 0, 0, 333)
+    assert denial == Denial("usd_per_day", math.inf)
+
+
+async def test_what_a_guess_costs_refuses_nobody_who_has_not_heard_what_others_spent(processes, clocks):
+    first, second, third = everywhere(processes, Terms(usd_per_day=1000))
+    seen = await reserve(second, clocks.now, 0, 0, 10)
+    assert isinstance(seen, Reservation)
+    assert isinstance(await reserve(first, clocks.now, 0, 0, 900), Reservation)
+    guessed = await reserve(second, clocks.now, 0, 0, 10, 500)
+    assert isinstance(guessed, Reservation)
+    assert guessed.cost == 90  # all that is left
+    assert await reserve(third, clocks.now, 0, 0, 1, 500) == Denial("usd_per_day", math.inf)
+    second.settle(guessed, 0, 20, clocks.now)
+    await processes[1].sent()
+    assert isinstance(await reserve(third, clocks.now, 0, 0, 70), Reservation)
+
+
+async def test_free_calls_pass_when_the_dollars_are_spent(processes, clocks):
+    first, second = everywhere(processes, Terms(rpm=3, usd_per_day=100))[:2]
+    assert isinstance(await reserve(first, clocks.now, 0, 0, 100), Reservation)
+    assert await reserve(second, clocks.now, 0, 0, 0, 5) == Denial("usd_per_day", math.inf)
+    free = await reserve(second, clocks.now)
+    assert isinstance(free, Reservation)
+    assert free.cost == 0
+    assert isinstance(await reserve(first, clocks.now), Reservation)
+    assert (await reserve(first, clocks.now)).limit == "rpm"
+
+
+async def test_each_day_has_its_own_dollars(processes, clocks):
+    account = processes[0].limits.account("team", Terms(usd_per_day=100))
+    yesterday = await account.reserve(Ask(cost=100), "2026-11-28", clocks.now)
+    assert isinstance(yesterday, Reservation)
+    assert isinstance(await account.reserve(Ask(cost=1), "2026-11-28", clocks.now), Denial)
+    assert isinstance(await account.reserve(Ask(cost=60), DAY, clocks.now), Reservation)
+    account.settle(yesterday, 0, 0, clocks.now)
+    assert isinstance(await account.reserve(Ask(cost=60), DAY, clocks.now), Denial)
+    assert isinstance(await account.reserve(Ask(cost=40), DAY, clocks.now), Reservation)
+
+
+async def test_what_is_known_to_be_spent_counts_in_an_empty_redis(processes, clocks):
+    account = processes[0].limits.account("team", Terms(usd_per_day=100))
+    account.remember(DAY, 70)
+    assert isinstance(await reserve(account, clocks.now, 0, 0, 40), Denial)
+    assert isinstance(await reserve(account, clocks.now, 0, 0, 30), Reservation)
+
+
+async def test_five_calls_with_a_cap_spend_a_small_limit_once(processes, clocks):
+    accounts = everywhere(processes, Terms(tpm=100))
+    calls = [reserve(accounts[number % 3], clocks.now, 90) for number in range(5)]
+    outcomes = await asyncio.gather(*calls)
+    assert sum(isinstance(one, Reservation) for one in outcomes) == 1
+    assert await reserve(accounts[0], clocks.now, 101) == Denial("too_large", math.inf)
+
+
+async def test_names_may_hold_anything_and_stay_apart(processes, clocks):
+    names = ["{team}", "team}", "팀:{a}", "{}", "a\n b", "team", "x" * 200]
+    accounts = [processes[0].limits.account(name, Terms(rpm=1)) for name in names]
+    for one in accounts:
+        assert isinstance(await reserve(one, clocks.now), Reservation)
+    for one in accounts:
+        assert isinstance(await reserve(one, clocks.now), Denial)
+
+
+async def test_every_key_in_redis_expires(processes, clocks, redis_server):
+    account = processes[0].limits.account("team", Terms(5, 100, 2, 1000))
+    assert isinstance(await reserve(account, clocks.now, 10, 10, 10), Reservation)
+    keys = [word for word in redis_server.command("KEYS", "*").split(b"\r\n") if word.startswith(b"test:")]
+    assert len(keys) == 4
+    for key in keys:
+        left = int(redis_server.command("TTL", key.decode()).strip()[1:])
+        assert 0 < left <= 2 * 86400
+
+
+async def test_a_clock_that_is_set_back_locks_nothing(redis_server, clocks):
+    process = Process(redis_server.url, clocks)
+    await process.limits.start()
+    account = process.limits.account("team", Terms(rpm=2))
+    for _ in range(2):
+        assert isinstance(await reserve(account, clocks.now), Reservation)
+    clocks.now -= 900.0
+    assert await reserve(account, clocks.now) == Denial("rpm", pytest.approx(30.0))
+    clocks.now += 30.0
+    assert isinstance(await reserve(account, clocks.now), Reservation)
+    await process.limits.stop()
+
+
+async def test_without_a_time_of_the_tests_redis_s_own_counts(redis_server):
+    process = Process(redis_server.url, Clocks(), redis_time=None)
+    await process.limits.start()
+    account = process.limits.account("team", Terms(rpm=6000))
+    taken = [await reserve(account, 0.0) for _ in range(20)]
+    assert all(isinstance(one, Reservation) for one in taken)
+    assert 5900 < account.standing(1000.0).requests_left < 6000
+    await process.limits.stop()
+
+
+async def test_processes_hear_of_each_other(processes):
+    await eventually(lambda: processes[2].limits.processes == 3, "three were counted")
+
+
+# The property: whatever is asked and settled when, Redis answers as the account in memory does.
+
+_STEPS = st.lists(
+    st.tuples(
+        st.floats(0, 40),
+        st.one_of(
+            st.tuples(st.integers(0, 330), st.integers(0, 400), st.integers(0, 900)),
+            st.tuples(st.integers(0, 5), st.integers(0, 500), st.integers(0, 900)),
+        ),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+_TERMS = st.builds(
+    Terms,
+    st.none() | st.integers(1, 20),
+    st.none() | st.integers(1, 400),
+    st.none() | st.integers(1, 5),
+    st.none() | st.integers(0, 5000),
+)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as one:
+        yield one
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(terms=_TERMS, steps=_STEPS)
+def test_redis_answers_as_memory_does(redis_server: RedisServer, runner: asyncio.Runner, terms, steps):
+    runner.run(_compare(redis_server.url, terms, steps))
+
+
+async def _compare(url: str, terms: Terms, steps) -> None:
+    clocks = Clocks()
+    process = Process(url, clocks, lease=1e6)
+    await process.limits.start()
+    shared, memory = process.limits.account(f"key-{next(_NAMES)}", terms), Account(terms)
+    held: list[tuple[Reservation, Reservation]] = []
+    for seconds, numbers, arrives in steps:
+        clocks.now += seconds
+        now = clocks.now
+        if arrives:
+            ask = Ask(*numbers)
+            outcome, expected = await shared.reserve(ask, DAY, now), memory.reserve(ask, DAY, now)
+            assert type(outcome) is type(expected)
+            if isinstance(outcome, Reservation) and isinstance(expected, Reservation):
+                assert (outcome.tokens, outcome.cost) == (expected.tokens, expected.cost)
+                assert outcome.mark == expected.mark
+                held.append((outcome, expected))
+            else:
+                assert outcome == expected
+        elif held:
+            mine, its = held.pop(numbers[0] % len(held))
+            shared.settle(mine, numbers[1], numbers[2], now)
+            memory.settle(its, numbers[1], numbers[2], now)
+        else:
+            continue
+        await process.sent()
+        assert shared.standing(now) == _near(memory.standing(now))
+    await process.limits.stop()
+    assert not process.counted
+
+
+def _near(standing: Standing) -> object:
+    return pytest.approx(standing, abs=1e-6)

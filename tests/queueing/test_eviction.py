@@ -1,0 +1,135 @@
+"""Keys side by side at one line: a flood, or huge calls, of one key leave another's wait bounded."""
+
+import heapq
+import math
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+
+from gateway.core.caller import INTERACTIVE
+from gateway.core.errors import Refusal
+from gateway.queueing.upstream_queue import Line, Waiter
+from gateway.queueing.waiting_room import WaitingRoom
+
+PERMITS = 8
+S_PER_TOKEN = 0.001
+END, WARM = 140.0, 40.0
+"""Seconds of a run, and those at its beginning whose calls do not count."""
+
+
+class Tenant:
+    """Asks `rate` times a second for `tokens`, each of which takes a slot `S_PER_TOKEN`, more or less."""
+
+    def __init__(self, name: str, rate: float, tokens: int) -> None:
+        self.name, self.rate, self.tokens = name, rate, tokens
+        self.waits: list[float] = []
+        self.shed = 0
+
+    def waited(self, part: float) -> float:
+        """Seconds, at most, that this part of its calls have waited; who was shed has waited for ever."""
+        waits = sorted(self.waits) + [math.inf] * self.shed
+        return waits[int(part * (len(waits) - 1))]
+
+
+def side_by_side(seed: int, *tenants: Tenant, key: str | None = None, count_tokens: bool = True) -> None:
+    """Let them call. The two defences off: all under one `key`, or calls and not tokens counted."""
+    random, number = Random(seed), count()
+    room, line = WaitingRoom(256), Line("local", PERMITS)
+    events: list[tuple[float, int, Tenant, Waiter | None]] = []
+    owner: dict[Waiter, Tenant] = {}
+
+    def at(when: float, tenant: Tenant, over: Waiter | None) -> None:
+        heapq.heappush(events, (when, next(number), tenant, over))
+
+    def go(waiter: Waiter, now: float) -> None:
+        tenant = owner[waiter]
+        if waiter.arrived > WARM:
+            tenant.waits.append(now - waiter.arrived)
+        at(now + random.expovariate(1.0 / (tenant.tokens * S_PER_TOKEN)), tenant, waiter)
+
+    for tenant in tenants:
+        at(random.expovariate(tenant.rate), tenant, None)
+    while events[0][0] < END:
+        now, _, tenant, over = heapq.heappop(events)
+        if over is not None:
+            for waiter in room.release(line, over, None, now):
+                go(waiter, now)
+            continue
+        at(now + random.expovariate(tenant.rate), tenant, None)
+        tokens = tenant.tokens if count_tokens else 1
+        waiter = Waiter(key or tenant.name, INTERACTIVE, tokens, math.inf, now)
+        owner[waiter] = tenant
+        told = room.arrive(line, waiter, now)
+        if told is None:
+            go(waiter, now)
+        elif isinstance(told, Refusal):
+            tenant.shed += now > WARM
+        elif told.victim is not None:
+            owner[told.victim[0]].shed += now > WARM
+
+
+seeds = pytest.mark.parametrize("seed", [1, 2])
+
+# The engine does 8,000 tokens a second; `light` asks for 2,000, and the other for far more than there are.
+HOLD_S = 200 * S_PER_TOKEN
+
+
+def light() -> Tenant:
+    return Tenant("light", 10.0, 200)
+
+
+def flood() -> Tenant:
+    return Tenant("flood", 400.0, 200)
+
+
+@seeds
+def test_row_51_a_flood_costs_another_key_the_time_until_a_slot_frees_and_no_more(seed: int):
+    one, other = light(), flood()
+    side_by_side(seed, one, other)
+    assert one.shed == 0
+    assert one.waited(0.5) <= 1.5 * HOLD_S / PERMITS
+    assert one.waited(0.99) <= 1.5 * HOLD_S
+    assert other.shed > 0
+
+
+@seeds
+def test_without_a_turn_for_each_key_it_waits_behind_the_flood(seed: int):
+    one, other = light(), flood()
+    side_by_side(seed, one, other, key="everybody")
+    assert one.shed > 0
+    assert one.waited(0.25) > 10 * HOLD_S
+
+
+# `huge` asks for 8,000 tokens at once, and for all that the engine can do; `tiny` for 20.
+
+
+def huge() -> Tenant:
+    return Tenant("huge", 2.0, 8000)
+
+
+def tiny() -> Tenant:
+    return Tenant("tiny", 20.0, 20)
+
+
+HUGE_S = 8000 * S_PER_TOKEN
+
+
+@seeds
+def test_row_53_tiny_calls_wait_for_one_slot_of_huge_ones_and_no_longer(seed: int):
+    one, other = tiny(), huge()
+    side_by_side(seed, one, other)
+    assert one.shed == 0
+    assert one.waited(0.5) <= HUGE_S / PERMITS
+    assert one.waited(0.99) <= HUGE_S
+    assert other.waits
+
+
+@seeds
+@pytest.mark.parametrize("off", [{"count_tokens": False}, {"key": "everybody"}], ids=["calls", "one key"])
+def test_without_counting_tokens_by_key_tiny_calls_wait_behind_huge_ones(seed: int, off: dict[str, Any]):
+    one, other = tiny(), huge()
+    side_by_side(seed, one, other, **off)
+    assert one.shed > 0
+    assert one.waited(0.25) > HUGE_S

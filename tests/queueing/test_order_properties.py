@@ -1,0 +1,265 @@
+"""Under any interleaving nobody is lost, served twice or out of turn, and no permit is made or lost."""
+
+import math
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kit.pieces import examples
+
+from gateway.core.caller import BATCH, INTERACTIVE, Priority
+from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, Refusal
+from gateway.queueing.pacing import Pace
+from gateway.queueing.token_counter import CREDIT_RETAINED, HALF_LIFE_S
+from gateway.queueing.upstream_queue import AGING_S, Line, Waiter
+from gateway.queueing.waiting_room import WaitingRoom
+
+KEYS = st.sampled_from("abcd")
+PRIORITIES = st.sampled_from([INTERACTIVE, INTERACTIVE, BATCH])
+TOKENS = st.sampled_from([1, 10, 10, 100])
+PICK = st.integers(0, 10**6)
+
+
+class Ledger:
+    """The counters of a line, kept in the plain way: each decays by itself."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, tuple[float, float]] = {}
+        self.credits: dict[str, tuple[float, float]] = {}
+        self.last: set[str] = set()
+
+    def value(self, key: str, now: float, of: dict[str, tuple[float, float]] | None = None) -> float:
+        amount, at = (self.counters if of is None else of).get(key, (0.0, now))
+        return amount * 0.5 ** ((now - at) / HALF_LIFE_S)
+
+    def charge(self, key: str, tokens: float, now: float) -> None:
+        self.counters[key] = (self.value(key, now) + tokens, now)
+
+    def enter(self, key: str, calls: list[Waiter], under_way: list[Waiter], now: float) -> None:
+        """`calls` are those that wait or have a permit, before this key's first one."""
+        others = {other.key for other in calls} or self.last
+        if key in others:
+            return
+
+        def settled(other: str) -> float:
+            expected = (
+                one.tokens * 0.5 ** ((now - one.since) / HALF_LIFE_S) for one in under_way if one.key == other
+            )
+            return self.value(other, now) - sum(expected)
+
+        own = self.value(key, now)
+        full = (settled(other) + self.value(other, now, self.credits) for other in others)
+        level = max(own, min(full, default=0.0))
+        start = max(own, CREDIT_RETAINED * level)
+        self.counters[key], self.credits[key] = (start, now), (level - start, now)
+
+
+class Room(RuleBasedStateMachine):
+    """A room with a free line and a paced one, beside lists of who should be where."""
+
+    @initialize(max_queue=st.sampled_from([0, 1, 3, 8, 100]), permits=st.integers(1, 3))
+    def open(self, max_queue: int, permits: int) -> None:
+        self.now, self.max_queue = 5000.0, max_queue
+        self.room = WaitingRoom(max_queue)
+        self.lines = [Line("free", permits), Line("paced", permits, Pace(30, 1500))]
+        self.ledgers = [Ledger(), Ledger()]
+        self.waiting: list[list[Waiter]] = [[], []]  # in order of arrival
+        self.going: list[list[Waiter]] = [[], []]
+        self.served: set[Waiter] = set()
+
+    def handed(self, at: int, waiters: list[Waiter]) -> None:
+        for waiter in waiters:
+            assert waiter not in self.served
+            self.in_turn(at, waiter)
+            self.waiting[at].remove(waiter)
+            self.goes(at, waiter)
+
+    def goes(self, at: int, waiter: Waiter) -> None:
+        self.served.add(waiter)
+        self.going[at].append(waiter)
+        self.ledgers[at].charge(waiter.key, waiter.tokens, self.now)
+
+    def in_turn(self, at: int, chosen: Waiter) -> None:
+        def late(waiter: Waiter) -> bool:
+            return waiter.priority == BATCH and self.now - waiter.arrived < AGING_S
+
+        others, counters = self.waiting[at], self.ledgers[at]
+        assert late(chosen) <= min(late(other) for other in others)
+        rivals = [other for other in others if late(other) == late(chosen)]
+        lowest = min(counters.value(rival.key, self.now) for rival in rivals)
+        own = counters.value(chosen.key, self.now)
+        assert own <= lowest * (1 + 1e-9) + 1e-9
+        assert chosen is next(rival for rival in rivals if rival.key == chosen.key)
+
+    def paced(self, at: int) -> None:
+        """What a layer does after an arrival on a line with a free permit."""
+        if self.lines[at].free > 0:
+            self.handed(at, self.room.next(self.lines[at], self.now))
+
+    @rule(
+        at=st.integers(0, 1),
+        key=KEYS,
+        priority=PRIORITIES,
+        tokens=TOKENS,
+        patience=st.sampled_from([math.inf, math.inf, 5.0, 0.0]),
+    )
+    def arrive(self, at: int, key: str, priority: Priority, tokens: int, patience: float) -> None:
+        waiter = Waiter(key, priority, tokens, self.now + patience, self.now)
+        told = self.room.arrive(self.lines[at], waiter, self.now)
+        if told is None:
+            assert not self.waiting[at]
+            self.ledgers[at].enter(key, self.going[at], self.going[at], self.now)
+            self.goes(at, waiter)
+        elif isinstance(told, Refusal):
+            assert told.kind in (QUEUE_FULL, DEADLINE_IN_QUEUE)
+            assert told.retry_after is not None
+            assert 0.001 <= told.retry_after < math.inf
+        else:
+            if told.victim is not None:
+                self.displaced(waiter, *told.victim)
+            calls = self.waiting[at] + self.going[at]
+            self.ledgers[at].enter(key, calls, self.going[at], self.now)
+            self.waiting[at].append(waiter)
+            if told.victim is not None:
+                self.paced(self.lines.index(told.victim[1]))
+            self.paced(at)
+
+    def displaced(self, newcomer: Waiter, victim: Waiter, line: Line) -> None:
+        everyone = [waiter for line in self.waiting for waiter in line]
+        assert len(everyone) == self.max_queue
+        batch = any(waiter.priority == BATCH for waiter in everyone)
+        assert victim.priority == (BATCH if batch else INTERACTIVE)
+        assert newcomer.priority == INTERACTIVE or batch
+        assert newcomer.priority != victim.priority or newcomer.key != victim.key
+        peers = [waiter for waiter in everyone if waiter.priority == victim.priority]
+        sizes = {peer.key: sum(other.key == peer.key for other in peers) for peer in peers}
+        assert sizes[victim.key] == max(sizes.values())
+        assert victim.number == max(peer.number for peer in peers if peer.key == victim.key)
+        self.waiting[self.lines.index(line)].remove(victim)
+        self.left(self.lines.index(line), victim)
+
+    def left(self, at: int, waiter: Waiter) -> None:
+        if all(other.key != waiter.key for other in self.waiting[at] + self.going[at]):
+            self.ledgers[at].last = {waiter.key}
+
+    @precondition(lambda self: any(self.going))
+    @rule(pick=PICK, used=st.sampled_from([None, 1, 10, 100]), sent=st.sampled_from([True, True, False]))
+    def release(self, pick: int, used: int | None, sent: bool) -> None:
+        at = 0 if self.going[0] and (pick % 2 or not self.going[1]) else 1
+        waiter = self.going[at].pop(pick % len(self.going[at]))
+        used = used if sent else 0
+        if used is not None:
+            refund = (used - waiter.tokens) * 0.5 ** ((self.now - waiter.since) / HALF_LIFE_S)
+            self.ledgers[at].charge(waiter.key, refund, self.now)
+        self.left(at, waiter)
+        line = self.lines[at]
+        if sent:
+            self.handed(at, self.room.release(line, waiter, used, self.now))
+        else:
+            self.handed(at, self.room.give_back(line, waiter, self.now))
+        assert self.room.release(line, waiter, used, self.now) == []
+        assert self.room.give_back(line, waiter, self.now) == []
+
+    @precondition(lambda self: any(self.waiting))
+    @rule(pick=PICK)
+    def leave(self, pick: int) -> None:
+        at = 0 if self.waiting[0] and (pick % 2 or not self.waiting[1]) else 1
+        waiter = self.waiting[at].pop(pick % len(self.waiting[at]))
+        self.left(at, waiter)
+        self.handed(at, self.room.leave(self.lines[at], waiter, self.now))
+        assert self.room.leave(self.lines[at], waiter, self.now) == []
+
+    @rule(seconds=st.sampled_from([0.001, 0.5, 3.0, 40.0, 5000.0]))
+    def time_passes(self, seconds: float) -> None:
+        end = self.now + seconds
+        while (due := self.next_event()) <= end:
+            self.now = max(self.now, due)
+            self.ring()
+        self.now = end
+
+    def next_event(self) -> float:
+        held = [line.held_until for line in self.lines if line.held_until]
+        ends = [waiter.deadline for waiters in self.waiting for waiter in waiters]
+        return min(held + ends, default=math.inf)
+
+    def ring(self) -> None:
+        """The timers: of the paces and of the callers' deadlines."""
+        self.now += 0.001
+        for at, line in enumerate(self.lines):
+            for waiter in [one for one in self.waiting[at] if one.deadline <= self.now]:
+                if waiter in self.waiting[at]:
+                    self.waiting[at].remove(waiter)
+                    self.left(at, waiter)
+                    self.handed(at, self.room.leave(line, waiter, self.now))
+                    assert self.room.too_late(line, waiter, self.now).kind is DEADLINE_IN_QUEUE
+            if line.held_until and line.held_until <= self.now:
+                self.handed(at, self.room.next(line, self.now))
+
+    @invariant()
+    def everybody_is_where_he_should_be(self) -> None:
+        for line, waiting, going in zip(self.lines, self.waiting, self.going, strict=True):
+            assert 0 <= line.free == line.permits - len(going)
+            assert line.waiting == len(waiting)
+            assert set(line.keys) == {waiter.key for waiter in waiting}
+            assert line.active == Counter(waiter.key for waiter in waiting + going)
+            if waiting and line.free:
+                assert line.held_until > self.now, "a free permit is held back by the pace only"
+            assert line.held_until == 0.0 or waiting
+        assert self.room.waiting == sum(map(len, self.waiting)) <= self.max_queue
+
+    def teardown(self) -> None:
+        if not hasattr(self, "room"):
+            return
+        while any(self.going) or any(self.waiting):
+            for at, line in enumerate(self.lines):
+                while self.going[at]:
+                    waiter = self.going[at].pop()
+                    self.handed(at, self.room.release(line, waiter, None, self.now))
+                self.now = max(self.now, line.held_until) + 0.001
+                self.handed(at, self.room.next(line, self.now))
+        for line in self.lines:
+            assert (line.free, line.waiting, line.keys, line.active) == (line.permits, 0, {}, {})
+        assert self.room.waiting == 0
+
+
+TestRoom = Room.TestCase
+TestRoom.settings = examples(120)
+
+
+@examples(100)
+@given(
+    st.lists(st.tuples(KEYS, TOKENS), max_size=30),
+    st.lists(TOKENS, min_size=8, max_size=8),
+    st.sampled_from([1, 10, 100]),
+    st.sampled_from([0.01, 0.3, 2.0]),
+)
+def test_an_aged_batch_call_waits_for_what_the_others_are_behind_and_one_call_of_each(
+    past: list[tuple[str, int]], sizes: list[int], own: int, gap: float
+):
+    """All other keys always have an interactive call waiting, whatever was before and however large it is."""
+    room, line, now = WaitingRoom(100), Line("local", 1), 5000.0
+    for key, tokens in past:
+        waiter = Waiter(key, INTERACTIVE, tokens, math.inf, now)
+        assert room.arrive(line, waiter, now) is None
+        room.release(line, waiter, tokens, now)
+    going = Waiter("a", INTERACTIVE, 1, math.inf, now)
+    room.arrive(line, going, now)
+    old = Waiter("a", BATCH, own, math.inf, now)
+    room.arrive(line, old, now)
+    aged, counters, releases, served = now + AGING_S, {}, 0, dict.fromkeys("bcd", 0.0)
+    while going is not old:
+        for key in "bcd":
+            if key not in line.keys:
+                tokens = sizes[(releases + ord(key)) % len(sizes)]
+                room.arrive(line, Waiter(key, INTERACTIVE, tokens, math.inf, now), now)
+        now += gap
+        if now >= aged and not counters:
+            counters = {key: line.token_counter.of(key) for key in "abcd"}
+        (going,) = room.release(line, going, None, now)
+        releases += 1
+        if counters and going is not old:
+            behind = counters["a"] - (counters[going.key] + served[going.key])
+            assert behind >= -1e-6 * abs(counters["a"])
+            served[going.key] += going.tokens * line.token_counter.weight(now)
+    assert counters, "its class kept it until it had aged"

@@ -1,0 +1,129 @@
+"""When a cascade asks again, on a clock of its own."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Price, Reply, Route, Tokens
+from gateway.core.caller import Caller
+from gateway.core.errors import RESET, UPSTREAM_UNAVAILABLE, Failure
+from gateway.routing.cascade.answer_checks import Terms
+from gateway.routing.cascade.layer import Cascade
+from gateway.usage.call_usage import NOTHING, spent
+
+CHEAP = Candidate("cheap", "up", b'"up"', Price(1, 1, 1))
+STRONG = Candidate("strong", "up", b'"up"', Price(9, 9, 9))
+
+
+class Scene:
+    """A cascade over an upstream whose answers take so many seconds; the cheap ones are empty."""
+
+    def __init__(self, seconds: float, *, total_s: float = 100.0) -> None:
+        self.now, self.seconds = 1000.0, seconds
+        self.asked: list[tuple[str, float]] = []
+        self.no_answer: BaseException | None = None
+        self.results: list[str] = []
+        self.handle = Cascade(
+            {"m": Terms(("empty",))},
+            lambda call: Estimate(1_000_000, 1_000_000, False),
+            lambda upstream: total_s,
+            lambda model, result: self.results.append(result),
+            lambda: self.now,
+        )(self._answer)
+
+    async def _answer(self, call: Call) -> Reply:
+        assert call.candidate is not None
+        self.asked.append((call.candidate.upstream, call.ready_at))
+        if call.candidate is STRONG and self.no_answer is not None:
+            raise self.no_answer
+        call.sent_at = self.now
+        self.now += self.seconds
+        call.answered_at, call.tokens = self.now, Tokens(1, 1)
+        text = "" if call.candidate is CHEAP else "x"
+        choice = {"message": {"content": text}, "finish_reason": "stop"}
+        return Reply(200, json.dumps({"choices": [choice]}).encode())
+
+    def call(self) -> Call:
+        call = Call(CHAT, "id", Credentials(None, None, None), self.now)
+        call.model, call.caller, call.route = "m", Caller("a", None), Route("m", b'"m"', (CHEAP, STRONG))
+        call.candidate, call.order, call.body = CHEAP, [CHEAP, STRONG], b"{}"
+        return call
+
+    async def asks(self, call: Call) -> list[str]:
+        await self.handle(call)
+        return [upstream for upstream, _ in self.asked]
+
+
+async def test_it_asks_again_while_there_is_time_for_as_long_an_answer() -> None:
+    scene = Scene(6.0, total_s=12.5)
+    assert await scene.asks(scene.call()) == ["cheap", "strong"]
+    assert scene.results == ["escalated"]
+
+
+@pytest.mark.parametrize(("total_s", "deadline"), [(11.5, 1099.0), (99.0, 1011.5)])
+async def test_it_does_not_when_another_answer_of_that_length_would_be_late(
+    total_s: float, deadline: float
+) -> None:
+    scene = Scene(6.0, total_s=total_s)
+    call = scene.call()
+    call.deadline = deadline
+    assert await scene.asks(call) == ["cheap"]
+    assert (scene.results, call.notes["x-sluice-routing"]) == (["failed"], "cascade; failed=empty")
+
+
+async def test_it_does_not_where_only_one_tier_is_left() -> None:
+    scene, twin = Scene(1.0), Candidate("twin", "up", b'"up"', CHEAP.price)
+    call = scene.call()
+    call.route, call.order = Route("m", b'"m"', (CHEAP, twin, STRONG)), [CHEAP, twin]
+    assert await scene.asks(call) == ["cheap"]
+    assert scene.results == ["skipped"]
+
+
+async def test_it_does_not_where_the_key_has_no_more_than_one_answer_costs() -> None:
+    scene = Scene(1.0)
+    call = scene.call()
+    call.ceiling = 10**9
+    assert await scene.asks(call) == ["cheap"]
+
+
+async def test_the_time_of_the_first_answer_is_not_the_gateways_own() -> None:
+    scene = Scene(6.0)
+    call = scene.call()
+    await scene.handle(call)
+    assert call.overhead_s(scene.now) == 0.0
+    assert scene.asked[1] == ("strong", 1006.0)
+    assert [one.candidate for one in call.spent_before] == [CHEAP]
+    assert call.route is not None
+    assert call.route.candidates == (CHEAP, STRONG)
+
+
+async def test_who_leaves_before_the_second_one_is_sent_pays_for_the_first_one_alone() -> None:
+    scene = Scene(6.0)
+    scene.no_answer = asyncio.CancelledError()
+    call = scene.call()
+    call.estimate = Estimate(1_000_000, 1_000_000, False)
+    with pytest.raises(asyncio.CancelledError):
+        await scene.handle(call)
+    call.outcome = "client_gone"
+    assert spent(call) is NOTHING
+    assert [(one.candidate, one.tokens) for one in call.spent_before] == [(CHEAP, Tokens(1, 1))]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_afterwards_all_its_candidates_are_those_it_had(*, fails: bool) -> None:
+    scene = Scene(6.0)
+    scene.no_answer = Failure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
+    call = scene.call()
+    call.batch_size = 4  # of the first answer
+    await scene.handle(call)
+    assert (call.order, call.batch_size) == ([CHEAP, STRONG], 4 if fails else 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_doubtful_answer_is_not_to_be_kept(*, fails: bool) -> None:
+    scene = Scene(6.0)
+    scene.no_answer = Failure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
+    call = scene.call()
+    await scene.handle(call)
+    assert call.changed is fails

@@ -1,0 +1,179 @@
+"""What is read of a prompt: pinned numbers, and what must make no difference."""
+
+from math import log
+
+import pytest
+from pairs import PAIRS
+
+from gateway.routing.complexity import prompt_tail as ending
+from gateway.routing.complexity.features import NAMES, WINDOW, Prompt, grams, read
+from gateway.routing.complexity.lexicon import CUES, NEUTRAL, kinds, spaced
+from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.weights import shipped
+
+PROMPTS = [prompt for pair in PAIRS for prompt in pair]
+
+
+def seen(text: str, **around: int) -> dict[str, float]:
+    """The features that are not 0."""
+    dense = read(Prompt(text, **around)).dense
+    return {name: value for name, value in zip(NAMES, dense, strict=True) if value}
+
+
+def counted(text: str) -> dict[str, int]:
+    """As `seen`, without the length, counts as whole numbers."""
+    features = seen(text)
+    features.pop("length")
+    return {name: round(2.718281828**value - 1) for name, value in features.items()}
+
+
+def test_length_is_that_of_words_that_say_something():
+    assert seen("Could you please prove it?")["length"] == pytest.approx(log(20 + len("prove")))
+    assert seen("증명해 주세요")["length"] == pytest.approx(log(20 + 2 * len("증명해")))
+
+
+def test_words_marks_and_numbers_are_counted():
+    assert counted("Prove: 3 + 4 = 7 and 1,200.50 > {x}") == {
+        "numbers": 4,
+        "reasoning words": 1,
+        "mathematical marks": 2,
+        "code marks": 2,
+    }
+    assert counted("정리를 증명하고 알고리즘을 구현하시오") == {"reasoning words": 1, "building words": 2}
+
+
+def test_repeating_a_word_or_many_of_them_buys_little():
+    assert counted("prove " * 50) == {"reasoning words": 1}
+    every = " ".join(word for word in CUES["reasoning words"] if word.isascii())
+    assert counted(every) == {"reasoning words": 8}
+
+
+def test_what_stands_around_the_turn_is_seen():
+    around = seen("x", turns=4, context=1000, tools=3, max_output=2000, schema=1)
+    assert around == {
+        "length": pytest.approx(log(21)),
+        "turns": pytest.approx(log(4)),
+        "context": pytest.approx(log(2)),
+        "tools": pytest.approx(log(4)),
+        "output cap": pytest.approx(log(2)),
+        "schema": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "alike"),
+    [
+        (
+            "A story about Tom. How many apples has he? Prove theorems.",
+            "A story about Tom. How many apples has he?",
+        ),
+        ("Let G be a finite group of order fifteen. Derive it", "Let G be a finite group of order fifteen."),
+        ("How many apples? Please, thank you!", "How many apples?"),
+    ],
+)
+def test_a_short_sentence_behind_the_task_is_left_out(text, alike):
+    assert read(Prompt(text)).dense == read(Prompt(alike)).dense
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tom has three apples and eats one of them. How many must he prove to have?",  # the only question
+        "Hello there! Could you please help me? Prove it by induction.",  # nothing was said before
+        "Trees. Prove that every finite connected graph has a spanning tree",  # far more than before
+    ],
+)
+def test_a_last_sentence_that_is_the_task_counts(text):
+    assert "reasoning words" in counted(text)
+
+
+def test_words_of_simple_tasks_count_in_a_last_sentence_too():
+    assert counted("The long report of the committee is here. Translate it.") == {"simple-task words": 1}
+
+
+def test_the_middle_of_a_long_prompt_counts_by_its_length_alone():
+    ends = "tree " * (WINDOW // 5)
+    middle = counted(ends + "prove 1 + 1 = 2 " * 1000 + ends)
+    assert middle == {}
+    assert seen(ends + "tree " * 5000 + ends)["length"] > seen(ends + ends)["length"]
+
+
+def test_asides_of_tools_are_no_words_of_the_user():
+    aside = "<system-reminder>Prove theorems</system-reminder>"
+    assert read(Prompt(f"{aside}How many apples?{aside}")).dense == read(Prompt("How many apples?")).dense
+    assert "reasoning words" in counted("<system-reminder>Prove the theorem of apples")
+    assert "reasoning words" in counted("<b>Prove</b> the theorem of apples")
+
+
+def test_asides_beyond_the_first_ones_are_text():
+    aside = "<system-reminder>Prove theorems</system-reminder>"
+    assert "reasoning words" not in counted(aside * 60 + "How many apples?")
+    assert "reasoning words" in counted(aside * 70 + "How many apples?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Trees. " + "the? " * 110 + "Apples?",
+        "나무. " + "왜? " * 80 + "사과?",
+        "Tree\n" + "a?" * 99 + " Pear?",
+    ],
+)
+def test_of_many_questions_the_first_few_are_looked_at(text, monkeypatch):
+    looked = []
+    monkeypatch.setattr(ending, "kinds", lambda *words: looked.append(words) or kinds(*words))
+    counted(text)
+    assert len(looked) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't; 3.5×4=14 [x]", ["Don", "t", "3", "5", "4", "14", "x"]),
+        ("안녕！\u3000정말…3개「책」\x00\x7fé", ["안녕", "정말", "3개", "책", "é"]),
+        ("\ud83d", []),
+    ],
+)
+def test_words_are_found_without_moving_them(text, words):
+    blank = spaced(text)
+    assert blank.split() == words
+    assert len(blank) == len(text)
+    assert all(one in (" ", other) for one, other in zip(blank, text, strict=True))
+
+
+def test_pairs_of_words_and_of_wide_characters_are_grams():
+    assert {*grams(["tall", "trees"])} == {"tall", "trees", ("tall", "trees")}
+    assert {*grams(["증명하", "한"])} == {"증명", "명하", "한", ("증명", "명하"), ("명하", "한")}
+
+
+def test_no_word_stands_in_two_lists():
+    listed = [word for words in [*CUES.values(), NEUTRAL] for word in words]
+    assert sorted(listed) == sorted(set(listed))
+
+
+CHANGES = {
+    "upper case": str.upper,
+    "lower case": str.lower,
+    "white space": lambda text: "  \n" + text.replace(" ", "   ").replace(". ", ".\n\n") + "\n\n",
+    "polite before": lambda text: "Hello! Could you please help me with the following question? " + text,
+    "polite after": lambda text: text + "\n\nThank you very much in advance, I really appreciate your help!",
+    "polite Korean": lambda text: (
+        "안녕하세요! 혹시 다음 질문에 답변해 주실 수 있을까요? " + text + " 정말 감사합니다."
+    ),
+    "fence": lambda text: f"```text\n{text}\n```",
+    "quote": lambda text: "> " + text.replace("\n", "\n> "),
+    "bold": lambda text: f"**{text}**",
+    "heading": lambda text: f"# Question\n\n{text}",
+    "reminder": lambda text: text + "<system-reminder>Prove and derive it all.</system-reminder>",
+}
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_form_flips_at_most_five_percent_of_the_decisions(change, share):
+    scorer = Scorer(shipped())
+    scores = [scorer.score(Prompt(text)) for text in PROMPTS]
+    border = sorted(scores)[int(len(scores) * (1 - share))]
+    changed = [scorer.score(Prompt(change(text))) for text in PROMPTS]
+    flips = sum((one > border) is not (other > border) for one, other in zip(scores, changed, strict=True))
+    assert flips <= 0.05 * len(PROMPTS)

@@ -1,0 +1,108 @@
+"""40 conversations of 6 turns with a long system prompt, on two replicas: what their caches find again."""
+
+import json
+from itertools import cycle
+from random import Random
+
+import pytest
+from prefix_engine import PrefixEngine
+from routing_scene import NOW, RoutingScene, candidate
+
+from gateway.core.call import Call
+from gateway.routing.router import Rule
+
+CONVERSATIONS, TURNS = 40, 6
+A, B = candidate("a"), candidate("b")
+SYSTEM = list(range(512))
+ASKED, ANSWERED = 1000, 200
+BLOCKS = 7500
+"""Of one replica: about half of what all conversations come to, so one cache does not hold them all."""
+
+
+class Talk:
+    """A conversation whose every turn brings a document along."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.said = [("system", SYSTEM)]
+
+    def turn(self) -> tuple[bytes, list[int]]:
+        """The next request: its body, and its tokens, of which each number stands for one."""
+        if len(self.said) > 1:
+            self._say("assistant", ANSWERED)
+        self._say("user", ASKED)
+        messages = [{"role": role, "content": repr(text)} for role, text in self.said]
+        return json.dumps({"model": "m", "messages": messages}).encode(), [
+            n for _, text in self.said for n in text
+        ]
+
+    def _say(self, role: str, tokens: int) -> None:
+        self.said.append((role, [self.rng.randrange(10**6) for _ in range(tokens)]))
+
+
+def traffic(seed: int) -> list[tuple[bytes, list[int]]]:
+    """All talk at the same time: every turn of everybody, in an order of its own, before the next one."""
+    rng = Random(seed)
+    talks = [Talk(rng) for _ in range(CONVERSATIONS)]
+    requests = []
+    for _ in range(TURNS):
+        rng.shuffle(talks)
+        requests += [talk.turn() for talk in talks]
+    return requests
+
+
+def round_robin(requests: list[tuple[bytes, list[int]]]) -> list[PrefixEngine]:
+    engines = [PrefixEngine(BLOCKS), PrefixEngine(BLOCKS)]
+    for engine, (_, tokens) in zip(cycle(engines), requests, strict=False):
+        engine.prefill(tokens)
+    return engines
+
+
+def routed(requests: list[tuple[bytes, list[int]]], rule: Rule, under_way: int) -> list[PrefixEngine]:
+    """So many calls are always under way."""
+    scene = RoutingScene(rule, A, B, permits=16)
+    engines = {"a": PrefixEngine(BLOCKS), "b": PrefixEngine(BLOCKS)}
+    going: list[Call] = []
+    for body, tokens in requests:
+        if len(going) >= under_way:
+            done = going.pop(0)
+            assert done.candidate is not None
+            scene.lines[done.candidate.upstream].free += 1
+            scene.answered(done)
+        call = scene.routed(scene.call(body), NOW)
+        assert call.candidate is not None
+        scene.lines[call.candidate.upstream].free -= 1
+        engines[call.candidate.upstream].prefill(tokens)
+        going.append(call)
+    return list(engines.values())
+
+
+def hits(engines: list[PrefixEngine]) -> int:
+    return sum(one.hits for one in engines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "under_way", "seed"), [("least_loaded", 8, 1), ("least_loaded", 1, 2), ("cheapest", 8, 3)]
+)
+def test_conversations_find_their_beginnings_again_and_both_replicas_work(
+    kind: str, under_way: int, seed: int
+) -> None:
+    requests = traffic(seed)
+    plain, kept = round_robin(requests), routed(requests, Rule(kind), under_way)
+    assert sum(one.calls for one in kept) == CONVERSATIONS * TURNS
+    assert hits(kept) >= 1.5 * hits(plain)
+    assert max(one.calls for one in kept) <= 1.3 * CONVERSATIONS * TURNS / 2
+
+
+def test_the_fake_counts_whole_blocks_of_what_it_has_seen() -> None:
+    engine = PrefixEngine(100)
+    engine.prefill(list(range(64)))
+    assert engine.hits == 0
+    engine.prefill(list(range(64)))
+    assert engine.hits == 48  # never all of it
+    engine.prefill([*range(40), *range(1000, 1024)])
+    assert engine.hits == 48 + 32
+    small = PrefixEngine(2)
+    small.prefill(list(range(64)))
+    small.prefill(list(range(64)))
+    assert small.hits == 32

@@ -1,0 +1,178 @@
+"""Spill-over, decided when a call comes and when it has waited: plain numbers."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from routing_scene import NOW, RoutingScene, candidate
+
+from gateway.core.call import Call, Candidate, Estimate
+from gateway.queueing.pacing import Pace
+from gateway.queueing.upstream_queue import Waiter
+from gateway.routing.load import Engine
+from gateway.routing.router import Picked, Rule
+from gateway.routing.spillover import own
+
+OWN, OWN_2, PAID = candidate("own"), candidate("own-2"), candidate("paid", (1, 1))
+UNKNOWN = candidate("unknown", None)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "listed", "expected"),
+    [
+        ((PAID, OWN, OWN_2), False, (OWN, OWN_2)),
+        ((OWN, PAID, OWN_2), True, (OWN, OWN_2)),
+        ((PAID, OWN), True, (PAID,)),  # who lists a paid one first wants it so
+        ((OWN, OWN_2), True, (OWN,)),
+        ((OWN, OWN_2), False, (OWN, OWN_2)),
+        ((UNKNOWN, PAID), False, (PAID,)),
+    ],
+)
+def test_which_are_kept_full(
+    candidates: tuple[Candidate, ...], listed: bool, expected: tuple[Candidate, ...]
+):
+    assert tuple(own(candidates, listed=listed)) == expected
+
+
+def full(scene: RoutingScene, upstream: str, waiting: int, hold_s: float) -> None:
+    """All permits are out, each held for so long, and so many wait."""
+    line = scene.lines[upstream]
+    scene.busy(upstream, line.permits)
+    line.learn_hold(hold_s, NOW)
+    for number in range(waiting):
+        waiter = Waiter("a", "interactive", 200, math.inf, NOW)
+        waiter.number = number
+        line.come("a")
+        line.add(waiter)
+
+
+def scene(*candidates: Candidate, kind: str = "priority", after: float = 2.0) -> RoutingScene:
+    return RoutingScene(Rule(kind, spill_s=after), *candidates)
+
+
+def test_while_there_is_a_free_place_it_is_taken():
+    one = scene(OWN, PAID)
+    one.busy("own", 3)
+    call = one.call()
+    assert one.order(call) == ["own", "paid"]
+    assert call.spill_s == 2.0
+    assert one.estimated == 0
+
+
+def test_a_short_wait_is_waited():
+    one = scene(OWN, PAID)
+    full(one, "own", waiting=7, hold_s=1.0)  # the eighth to go waits two seconds
+    assert one.order() == ["own", "paid"]
+
+
+def test_past_the_bound_the_call_goes_on_and_is_told_so():
+    one = scene(OWN, PAID)
+    full(one, "own", waiting=8, hold_s=1.0)
+    call = one.call()
+    assert one.order(call) == ["paid", "own"]
+    assert one.told(call) == "spill; wait=2.2s"
+    assert one.counted == {("m", "paid", "spill"): 1}
+    assert call.spill_s == 2.0  # for the case that it has to wait all the same
+
+
+def test_another_own_one_with_a_place_comes_first():
+    one = scene(OWN, OWN_2, PAID)
+    full(one, "own", waiting=50, hold_s=1.0)
+    assert one.order() == ["own-2", "own", "paid"]
+
+
+def test_of_own_ones_that_are_full_the_shortest_wait_counts():
+    one = scene(OWN, OWN_2, PAID)
+    full(one, "own", waiting=50, hold_s=1.0)
+    full(one, "own-2", waiting=2, hold_s=1.0)
+    assert one.order() == ["own-2", "own", "paid"]
+
+
+def test_nobody_goes_where_the_wait_is_longer_still():
+    one = scene(OWN, PAID)
+    full(one, "own", waiting=20, hold_s=1.0)
+    full(one, "paid", waiting=40, hold_s=1.0)
+    assert one.order() == ["own", "paid"]
+
+
+def test_what_waits_inside_the_engine_is_a_wait_too():
+    one = scene(OWN, PAID)
+    one.lines["own"].learn_hold(8.0, NOW)
+    one.engines["own"] = Engine(running=4, waiting=3, kv=1.0)
+    assert one.order() == ["paid", "own"]  # 8 s * 3 / 7
+    one.engines["own"] = Engine(running=4, waiting=1, kv=1.0)
+    assert one.order() == ["own", "paid"]
+
+
+def test_a_rate_that_holds_calls_back_is_a_wait_too():
+    one = scene(OWN, PAID)
+    pace = one.lines["own"].pace = Pace(6.0, None)
+    pace.note(1, NOW)
+    assert one.order() == ["paid", "own"]
+
+
+def test_a_call_that_is_larger_than_the_rate_goes_elsewhere():
+    one = scene(OWN, PAID)
+    one.lines["own"].pace = Pace(None, 10.0)
+    call = one.call()
+    call.estimate = Estimate(1000, 10, True)
+    assert one.order(call) == ["paid", "own"]
+
+
+def test_what_the_key_cannot_pay_it_waits_for():
+    one = scene(OWN, PAID)
+    full(one, "own", waiting=50, hold_s=1.0)
+    call = one.call(ceiling=0)
+    assert one.order(call) == ["own"]
+    assert not one.routing.moves(call, NOW + 60)
+
+
+def test_one_that_is_not_well_is_no_way_out():
+    one = scene(OWN, PAID)
+    one.ill = {PAID}
+    full(one, "own", waiting=50, hold_s=1.0)
+    assert one.order() == ["own", "paid"]
+
+
+def test_by_price_the_own_one_is_found_wherever_it_stands():
+    one = scene(PAID, OWN, kind="cheapest")
+    assert one.order() == ["own", "paid"]
+    full(one, "own", waiting=8, hold_s=1.0)
+    assert one.order() == ["paid", "own"]
+
+
+def test_who_has_waited_moves_to_one_that_takes_it_at_once():
+    one = scene(OWN, OWN_2, PAID)
+    full(one, "own", waiting=4, hold_s=1.0)
+    full(one, "own-2", waiting=4, hold_s=1.0)
+    call = one.routed()
+    assert [it.upstream for it in call.order] == ["own", "own-2", "paid"]
+    full(one, "paid", waiting=0, hold_s=1.0)
+    assert not one.routing.moves(call, NOW + 2)
+    assert call.spill_s == 2.0
+    one.busy("paid", 0)
+    assert one.routing.moves(call, NOW + 2.5)
+    assert [it.upstream for it in call.order] == ["paid", "own", "own-2"]
+    assert (call.spill_s, call.candidate) == (math.inf, OWN)
+    assert one.told(call) == "spill; waited=2.0s"
+    assert one.counted["m", "paid", "spill"] == 1
+
+
+def test_it_does_not_move_to_one_that_is_not_well():
+    one = scene(OWN, PAID)
+    full(one, "own", waiting=4, hold_s=1.0)
+    call = one.routed()
+    one.ill = {PAID}
+    assert not one.routing.moves(call, NOW + 2)
+
+
+def test_a_call_that_is_too_hard_for_the_own_ones_is_not_given_to_them() -> None:
+    class Hard:
+        def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> Picked:
+            return Picked(list(reversed(candidates)), "complexity")
+
+    one = scene(OWN, PAID, kind="complexity")
+    one.routing._scorers = {"m": Hard()}
+    call = one.call()
+    assert one.order(call) == ["paid", "own"]
+    assert call.spill_s == math.inf

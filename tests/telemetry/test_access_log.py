@@ -1,0 +1,163 @@
+"""The line of one finished call: its fields, its two shapes, and that it stays one line."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Route, Tokens
+from gateway.core.caller import Caller
+from gateway.telemetry import logging as log
+from gateway.telemetry.access_log import as_json, as_text, line_of
+from gateway.telemetry.nonblocking_output import Output
+
+AT = 1_796_000_000.25
+CANDIDATE = Candidate("local", "up-small", b'"up-small"')
+ROUTE = Route("small", b'"small"', (CANDIDATE,))
+EVIL = ["a\nb", "a\r\nx", "\x1b[2J", "\x00", "\x7f", "\u2028", "\x85", "\u202egpj", '"},{"', "\ud800"]
+
+
+def finished() -> Call:
+    """Accepted at 100.0, body there at 100.5, waited 0.25, sent at 101.0, first token at 103.0."""
+    call = Call(CHAT, "req-1", Credentials("Bearer sk-secret", None, None), 100.0)
+    call.ready_at, call.queue_s, call.sent_at = 100.5, 0.25, 101.0
+    call.answered_at = call.first_token_at = 103.0
+    call.model, call.route, call.candidate, call.attempts = "small", ROUTE, CANDIDATE, 2
+    call.caller, call.body = Caller("team-a", None), b'{"messages":"a secret"}'
+    call.status, call.outcome, call.stream = 200, "ok", True
+    return call
+
+
+def told(call: Call, now: float = 105.0) -> dict[str, Any]:
+    """The JSON line, read."""
+    text = as_json(line_of(call, now), AT)
+    assert text.endswith("}\n")
+    fields: dict[str, Any] = json.loads(text)
+    return fields
+
+
+def test_all_that_is_known_of_a_call() -> None:
+    call = finished()
+    call.tokens, call.cost, call.batch_size = Tokens(input=10, output=4, cached_input=8), 1_234_000, 3
+    call.cached_by, call.finish = "collapsed", "length"
+    call.notes = {"x-sluice-routing": "least_loaded", "x-sluice-overflow": "drop_oldest", "age": "1"}
+    assert told(call) == {
+        "ts": "2026-11-30T00:53:20.250+00:00",
+        "level": "info",
+        "msg": "request",
+        "request_id": "req-1",
+        "endpoint": CHAT,
+        "model": "small",
+        "key": "team-a",
+        "status": 200,
+        "outcome": "ok",
+        "stream": True,
+        "total_ms": 5000.0,
+        "upstream": "local",
+        "model_served": "up-small",
+        "attempts": 2,
+        "queue_ms": 250.0,
+        "overhead_ms": 250.0,
+        "ttft_ms": 2000.0,
+        "input_tokens": 10,
+        "output_tokens": 4,
+        "cached_tokens": 8,
+        "finish": "length",
+        "batch_size": 3,
+        "cache": "collapsed",
+        "route": "least_loaded",
+        "context": "drop_oldest",
+        "cost_usd": 0.001234,
+    }
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    call = Call(CHAT, "req-1", Credentials(None, None, None), 100.0)
+    call.model, call.status, call.outcome = "m" * 1000, 404, "client_error"
+    assert told(call, 100.5) == {
+        "ts": "2026-11-30T00:53:20.250+00:00",
+        "level": "info",
+        "msg": "request",
+        "request_id": "req-1",
+        "endpoint": CHAT,
+        "model": "m" * 128,
+        "key": None,
+        "status": 404,
+        "outcome": "client_error",
+        "stream": False,
+        "total_ms": 500.0,
+    }
+
+
+def test_usage_that_nobody_has_counted_is_said_to_be_estimated() -> None:
+    call = finished()
+    call.estimated, call.estimate, call.generated = True, Estimate(7, 100, capped=False), 3
+    fields = told(call)
+    assert (fields["input_tokens"], fields["output_tokens"], fields["usage"]) == (7, 3, "estimated")
+
+
+def test_a_call_that_was_refused_in_the_queue_tells_how_long_it_waited() -> None:
+    call = finished()
+    call.attempts, call.answered_at, call.queue_s = 0, 0.0, 1.5
+    fields = told(call)
+    assert fields["queue_ms"] == 1500.0
+    assert "upstream" not in fields
+
+
+def test_for_people_it_is_one_line_in_columns() -> None:
+    call = finished()
+    call.tokens, call.cost = Tokens(input=10, output=4), 1_234_000
+    text = as_text(line_of(call, 105.0), AT)
+    assert re.sub(r"^\d\d:\d\d:\d\d", "hh:mm:ss", text) == (
+        "hh:mm:ss info 200 ok                  5000.00 ms chat/completions small > local/up-small key=team-a "
+        "stream attempts=2 queue_ms=250.0 ttft_ms=2000.0 in=10 out=4 usd=0.001234 id=req-1\n"
+    )
+
+
+@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize("shape", [as_json, as_text])
+def test_nothing_starts_a_line_or_steers_a_terminal(shape: Any, evil: str) -> None:
+    call = finished()
+    call.route, call.model = None, evil
+    text = shape(line_of(call, 105.0), AT)
+    assert text[-1] == "\n"
+    assert text[:-1].isprintable()
+    if shape is as_json:
+        assert json.loads(text)["model"] == evil
+
+
+def test_a_made_up_model_passes_for_no_other_field() -> None:
+    call = finished()
+    call.route, call.model = None, 'x" key=admin'
+    assert ' "x\\" key=admin" > ' in as_text(line_of(call, 105.0), AT)
+
+
+@pytest.mark.parametrize("shape", [as_json, as_text])
+def test_neither_body_nor_key_is_told(shape: Any) -> None:
+    assert "secret" not in shape(line_of(finished(), 105.0), AT)
+
+
+@pytest.mark.parametrize(("shape", "begins"), [("json", '{"ts":'), ("text", "")])
+def test_it_goes_where_the_log_goes_in_its_shape(
+    shape: str, begins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    to = Output(lambda data: written.append(data) or len(data), lambda lines: None)
+    monkeypatch.setattr(log, "output", lambda: to)
+    monkeypatch.setattr(log, "_render", log._render)
+    root = log.logging.getLogger()
+    before = (root.handlers[:], root.level, log.logger.level)
+    try:
+        log.setup("info", shape)
+        log.access(finished(), 105.0)
+        assert len(written) == 1
+        assert written[0].decode().startswith(begins)
+        assert (b'"msg":"request"' in written[0]) == (shape == "json")
+        log.setup("warning", shape)
+        log.access(finished(), 105.0)
+        assert len(written) == 1
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        log.logger.setLevel(before[2])

@@ -1,0 +1,173 @@
+"""What is left of a call in metrics and log when it is over."""
+
+import pytest
+
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Route, Tokens
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.observe import Observe
+
+CANDIDATE = Candidate("local", "up-small", b'"up-small"')
+ROUTE = Route("small", b'"small"', (CANDIDATE,))
+MODEL, UPSTREAM = {"model": "small"}, {"model": "small", "upstream": "local"}
+Lines = list[tuple[Call, float]]
+
+
+class Scene:
+    """An Observe, its metrics and its log."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.lines: Lines = []
+        self.gate = Observe(self.metrics, lambda call, now: self.lines.append((call, now)))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """A sample; None when there is none."""
+        return self.metrics.registry.get_sample_value(name, labels)
+
+    def series(self, name: str) -> list[dict[str, str]]:
+        """The labels of every sample with this name."""
+        families = self.metrics.registry.collect()
+        return [sample.labels for family in families for sample in family.samples if sample.name == name]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def answered(scene: Scene, stream: bool = False) -> Call:
+    """Accepted at 100.0, body there at 100.5, waited 0.25, sent at 101.0, answered at 103.0."""
+    call = Call(CHAT, "id", Credentials(None, None, None), 100.0)
+    assert scene.gate.admit(call, 100.0) is None
+    call.ready_at, call.queue_s, call.sent_at, call.answered_at = 100.5, 0.25, 101.0, 103.0
+    call.model, call.route, call.candidate, call.attempts = "small", ROUTE, CANDIDATE, 1
+    call.status, call.outcome, call.stream = 200, "ok", stream
+    return call
+
+
+def test_everybody_may_pass_and_is_held(scene: Scene):
+    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    assert scene.gate.admit(call, 1.0) is None
+    assert scene.lines == []
+    call.lease.settle(call, 2.0)
+    assert scene.lines == [(call, 2.0)]
+
+
+def test_a_call_is_recorded_once(scene: Scene):
+    call = answered(scene)
+    call.lease.settle(call, 103.5)
+    call.lease.settle(call, 104.5)
+    assert len(scene.lines) == 1
+    assert scene.value("sluice_request_duration_seconds_count", **MODEL, endpoint=CHAT) == 1
+
+
+def test_calls_are_counted_by_model_endpoint_status_and_outcome(scene: Scene):
+    for status, outcome in [(200, "ok"), (200, "ok"), (200, "truncated"), (504, "upstream_timeout")]:
+        call = answered(scene)
+        call.status, call.outcome = status, outcome
+        call.lease.settle(call, 103.0)
+    labels = {**MODEL, "endpoint": CHAT}
+    assert scene.value("sluice_requests_total", **labels, status="200", outcome="ok") == 2
+    assert scene.value("sluice_requests_total", **labels, status="200", outcome="truncated") == 1
+    assert scene.value("sluice_requests_total", **labels, status="504", outcome="upstream_timeout") == 1
+
+
+def test_a_model_that_a_client_made_up_is_other(scene: Scene):
+    for number in range(50):
+        call = Call(EMBEDDINGS, "id", Credentials(None, None, None), 1.0)
+        scene.gate.admit(call, 1.0)
+        call.model, call.status, call.outcome = f"made-up-{number}", 404, "client_error"
+        call.lease.settle(call, 2.0)
+    expected = {"model": "other", "endpoint": EMBEDDINGS, "status": "404", "outcome": "client_error"}
+    assert scene.series("sluice_requests_total") == [expected]
+    assert scene.value("sluice_requests_total", **expected) == 50
+
+
+def test_a_call_that_broke_before_anything_was_known_is_our_fault(scene: Scene):
+    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    scene.gate.admit(call, 1.0)
+    call.lease.settle(call, 1.0)
+    assert [labels["outcome"] for labels in scene.series("sluice_requests_total")] == ["internal_error"]
+
+
+def test_the_duration_is_from_the_head_to_the_end(scene: Scene):
+    call = answered(scene)
+    call.lease.settle(call, 107.5)
+    assert scene.value("sluice_request_duration_seconds_sum", **MODEL, endpoint=CHAT) == 7.5
+
+
+def test_the_overhead_is_what_the_gateway_took(scene: Scene):
+    call = answered(scene)
+    call.lease.settle(call, 103.125)
+    # 0.5 s from the body to the sending, less 0.25 s of waiting; 0.125 s after the answer
+    assert scene.value("sluice_gateway_overhead_seconds_sum", endpoint=CHAT) == 0.375
+
+
+def test_relaying_a_stream_is_no_overhead(scene: Scene):
+    call = answered(scene, stream=True)
+    call.lease.settle(call, 160.0)
+    assert scene.value("sluice_gateway_overhead_seconds_sum", endpoint=CHAT) == 0.25
+
+
+def test_overhead_is_never_negative():
+    call = Call(CHAT, "id", Credentials(None, None, None), 100.0)
+    call.sent_at, call.answered_at, call.queue_s = 101.0, 102.0, 5.0
+    assert call.overhead_s(102.0) == 0.0
+
+
+def test_a_call_without_an_answer_has_no_overhead(scene: Scene):
+    call = answered(scene)
+    call.answered_at = 0.0
+    call.lease.settle(call, 104.0)
+    assert scene.series("sluice_gateway_overhead_seconds_sum") == []
+
+
+def test_the_first_token_is_timed_from_the_sending(scene: Scene):
+    call = answered(scene, stream=True)
+    call.first_token_at = 103.0
+    call.lease.settle(call, 105.0)
+    assert scene.value("sluice_time_to_first_token_seconds_sum", **UPSTREAM) == 2.0
+
+
+def test_the_time_per_token_is_the_mean_after_the_first(scene: Scene):
+    call = answered(scene, stream=True)
+    call.first_token_at, call.tokens = 103.0, Tokens(output=5)
+    call.lease.settle(call, 105.0)
+    assert scene.value("sluice_time_per_output_token_seconds_sum", **UPSTREAM) == 0.5
+
+
+@pytest.mark.parametrize("tokens", [None, Tokens(output=0), Tokens(output=1)])
+def test_one_token_has_no_time_between_tokens(scene: Scene, tokens: Tokens | None):
+    call = answered(scene, stream=True)
+    call.first_token_at, call.tokens = 103.0, tokens
+    call.lease.settle(call, 105.0)
+    assert scene.series("sluice_time_per_output_token_seconds_sum") == []
+
+
+def test_a_whole_answer_has_no_first_token(scene: Scene):
+    call = answered(scene)
+    call.tokens = Tokens(output=5)
+    call.lease.settle(call, 105.0)
+    assert scene.series("sluice_time_to_first_token_seconds_sum") == []
+    assert scene.series("sluice_time_per_output_token_seconds_sum") == []
+
+
+def test_tokens_are_counted_by_kind_and_nought_makes_no_series(scene: Scene):
+    for tokens in (Tokens(input=10, output=4, cached_input=8), Tokens(input=1, output=2), None):
+        call = answered(scene)
+        call.tokens = tokens
+        call.lease.settle(call, 105.0)
+    counted = {
+        labels["type"]: scene.value("sluice_tokens_total", **labels)
+        for labels in scene.series("sluice_tokens_total")
+    }
+    assert counted == {"input": 11, "output": 6, "cached_input": 8}
+
+
+def test_a_refused_call_says_nothing_about_any_upstream(scene: Scene):
+    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    scene.gate.admit(call, 1.0)
+    call.route, call.status, call.outcome, call.tokens = ROUTE, 503, "shed", Tokens(input=5)
+    call.lease.settle(call, 2.0)
+    assert scene.series("sluice_tokens_total") == []
+    assert scene.value("sluice_requests_total", **MODEL, endpoint=CHAT, status="503", outcome="shed") == 1

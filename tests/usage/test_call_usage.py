@@ -1,0 +1,54 @@
+"""What a call is charged, by how it ended."""
+
+import pytest
+
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Estimate, Price, Tokens
+from gateway.usage.call_usage import NOTHING, charge, spent
+
+ESTIMATE = Estimate(100, 256, False)
+
+
+def ended(outcome: str, **more: object) -> Call:
+    """A call that is over."""
+    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    call.outcome, call.estimate, call.sent_at = outcome, ESTIMATE, 2.0
+    for name, value in more.items():
+        setattr(call, name, value)
+    return call
+
+
+@pytest.mark.parametrize("outcome", ["ok", "client_gone", "truncated", "upstream_timeout"])
+def test_the_upstreams_own_count_is_the_truth(outcome: str) -> None:
+    tokens = Tokens(7, 3, 2, 1)
+    assert spent(ended(outcome, tokens=tokens, generated=9)) is tokens
+    assert spent(ended(outcome, tokens=tokens, estimate=None)) is tokens
+
+
+def test_an_answer_without_a_count_is_charged_by_what_passed() -> None:
+    assert spent(ended("ok", generated=12)) == Tokens(100, 12)
+
+
+def test_who_leaves_pays_for_the_input_once_it_was_sent() -> None:
+    assert spent(ended("client_gone")) == Tokens(100, 0)
+    assert spent(ended("client_gone", first_token_at=3.0, generated=12)) == Tokens(100, 12)
+    assert spent(ended("client_gone", sent_at=0.0)) == NOTHING
+
+
+@pytest.mark.parametrize("outcome", ["truncated", "upstream_timeout", "upstream_error", "shed"])
+def test_a_stream_that_breaks_is_charged_once_it_had_begun(outcome: str) -> None:
+    assert spent(ended(outcome, first_token_at=3.0, generated=12)) == Tokens(100, 12)
+    assert spent(ended(outcome)) == NOTHING
+
+
+@pytest.mark.parametrize("outcome", ["limited", "client_error", "shed"])
+def test_what_never_went_out_costs_nothing(outcome: str) -> None:
+    assert spent(ended(outcome, sent_at=0.0)) == NOTHING
+
+
+@pytest.mark.parametrize("output_price", [None, 5 * 10**9])
+def test_vectors_are_no_output_whatever_their_upstream_tells(output_price: int | None) -> None:
+    call = ended("ok")
+    call.endpoint = EMBEDDINGS
+    call.candidate = Candidate("local", "up", b'"up"', Price(2 * 10**9, output_price, 2 * 10**9))
+    charge(call, Tokens(7, 7), b"{}")
+    assert (call.tokens, spent(call), call.cost) == (Tokens(7), Tokens(7), 7 * 2_000)

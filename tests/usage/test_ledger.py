@@ -1,0 +1,257 @@
+"""The ledger: sums off the hot path, kept through every trouble of its store, written once."""
+
+import asyncio
+import logging
+
+import pytest
+from doubles.waiting import eventually
+
+from gateway.core.call import Tokens
+from gateway.core.units import usd
+from gateway.usage.ledger import Ledger
+from gateway.usage.store import Batch, Row, UsageRefused, UsageTrouble, report
+
+DAY = "2026-11-29"
+NEXT_DAY = "2026-11-30"
+NEVER = 3600.0  # an interval that no test waits for: only `stop` writes
+
+
+class MemoryStore:
+    """A store that does as it is told, and remembers what came."""
+
+    def __init__(self) -> None:
+        self.trouble: UsageTrouble | None = None
+        self.batches: list[Batch] = []
+        self.tried = 0
+        self.gate: asyncio.Event | None = None
+        self.closed = False
+
+    async def open(self) -> None:
+        self._check()
+
+    async def spent(self, day: str) -> dict[str, int]:
+        self._check()
+        rows = [row for row in self.kept() if row.day == day]
+        return {row.key: sum(one.cost for one in rows if one.key == row.key) for row in rows}
+
+    async def rows(self, first_day: str, last_day: str) -> list[Row]:
+        self._check()
+        sums: dict[tuple[str, ...], Row] = {}
+        for row in self.kept():
+            if first_day <= row.day <= last_day:
+                known = sums.get(row[:4])
+                numbers = row[4:] if known is None else map(sum, zip(known[4:], row[4:], strict=True))
+                sums[row[:4]] = Row(*row[:4], *numbers)
+        return list(sums.values())
+
+    async def add(self, batch: Batch) -> None:
+        self.tried += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        self._check()
+        self.batches.append(batch)
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def kept(self) -> list[Row]:
+        return [row for batch in self.batches for row in batch.rows]
+
+    def _check(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def spend(ledger: Ledger, cost: int = 1000, day: str = DAY, key: str = "team-a") -> None:
+    ledger.add(day, key, "small", "local", Tokens(10, 5, 4, 2), cost)
+
+
+def row(requests: int, cost: int, day: str = DAY, key: str = "team-a") -> Row:
+    return Row(day, key, "small", "local", requests, *(n * requests for n in (10, 5, 4, 2)), cost)
+
+
+async def test_calls_are_summed_by_day_key_model_and_upstream(store: MemoryStore):
+    ledger = Ledger(store, NEVER)
+    await ledger.start()
+    for _ in range(3):
+        spend(ledger)
+    spend(ledger, 7, key="team-b")
+    spend(ledger, 9, NEXT_DAY)
+    ledger.add(DAY, "team-a", "large", "paid", Tokens(), 0)
+    await ledger.stop()
+    assert store.closed
+    assert [len(batch.rows) for batch in store.batches] == [4]
+    assert set(store.kept()) == {
+        row(3, 3000),
+        row(1, 7, key="team-b"),
+        row(1, 9, NEXT_DAY),
+        Row(DAY, "team-a", "large", "paid", 1, 0, 0, 0, 0, 0),
+    }
+
+
+async def test_what_is_not_written_yet_is_shown_and_counted(store: MemoryStore):
+    store.batches = [Batch("earlier", (row(1, 100), row(1, 5, "2026-11-01")))]
+    ledger = Ledger(store, NEVER)
+    await ledger.start()
+    spend(ledger, 40)
+    spend(ledger, 3, key="team-b")
+    spend(ledger, 8, NEXT_DAY)
+    assert await ledger.spent(DAY) == {"team-a": 140, "team-b": 3}
+    assert set(await ledger.rows(DAY, DAY)) == {row(2, 140), row(1, 3, key="team-b")}
+    assert set(await ledger.rows("2026-11-01", NEXT_DAY)) == {
+        row(1, 5, "2026-11-01"),
+        row(2, 140),
+        row(1, 3, key="team-b"),
+        row(1, 8, NEXT_DAY),
+    }
+    await ledger.stop()
+
+
+async def test_it_writes_by_itself_and_only_when_there_is_something(store: MemoryStore):
+    ledger = Ledger(store, 0.001)
+    await ledger.start()
+    spend(ledger)
+    await eventually(lambda: store.kept() == [row(1, 1000)], "the first write")
+    spend(ledger)
+    await eventually(lambda: store.kept() == [row(1, 1000)] * 2, "the second write")
+    await ledger.stop()
+    assert store.tried == 2
+
+
+async def test_under_load_it_writes_once_and_then_rests(store: MemoryStore):
+    ledger = Ledger(store, interval=NEVER)
+    await ledger.start()
+    writes = store.add
+
+    async def with_traffic_meanwhile(batch: Batch) -> None:
+        if store.tried < 5:
+            spend(ledger)
+        await writes(batch)
+
+    store.add = with_traffic_meanwhile  # type: ignore[method-assign]
+    spend(ledger)
+    await ledger.stop()
+    assert store.tried == 1
+    assert store.kept() == [row(1, 1000)]
+
+
+async def test_a_write_that_fails_is_kept_and_tried_again_unchanged(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "sluice")
+    ledger = Ledger(store, 0.001)
+    await ledger.start()
+    store.trouble = UsageTrouble("disk full")
+    spend(ledger)
+    await eventually(lambda: store.tried >= 3, "three tries")
+    spend(ledger, 1)
+    store.trouble = None
+    await eventually(lambda: sum(one.cost for one in store.kept()) == 1001, "all is written")
+    await ledger.stop()
+    # The first part went out as it was when it failed, so a store that had taken it can tell.
+    assert store.kept() == [row(1, 1000), row(1, 1)]
+    assert len({batch.id for batch in store.batches}) == 2
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["usage is not written, and kept in memory until it is", "usage is written again"]
+
+
+async def test_a_store_in_trouble_at_the_start_stops_nobody(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+):
+    store.trouble = UsageTrouble("read-only")
+    ledger = Ledger(store, 0.001)
+    await ledger.start()
+    spend(ledger)
+    with pytest.raises(UsageTrouble, match="read-only"):
+        await ledger.spent(DAY)
+    store.trouble = None
+    await eventually(lambda: store.kept() == [row(1, 1000)], "it is written in the end")
+    await ledger.stop()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+async def test_a_store_that_must_not_be_used_is_refused_at_the_start(store: MemoryStore):
+    store.trouble = UsageRefused("a newer version's")
+    ledger = Ledger(store, NEVER)
+    with pytest.raises(UsageRefused, match="newer"):
+        await ledger.start()
+    await ledger.stop()
+    assert store.closed
+
+
+async def test_what_is_lost_at_the_end_is_told(store: MemoryStore, caplog: pytest.LogCaptureFixture):
+    ledger = Ledger(store, NEVER)
+    await ledger.start()
+    spend(ledger)
+    spend(ledger)
+    store.trouble = UsageTrouble("gone")
+    await ledger.stop()
+    lost = vars(caplog.records[-1])
+    assert (lost["message"], lost["requests"], lost["nano_usd"]) == ("usage is lost", 2, 2000)
+    assert store.tried == 1
+
+
+async def test_a_reader_never_sees_a_batch_twice_or_not_at_all(store: MemoryStore):
+    store.gate = asyncio.Event()
+    ledger = Ledger(store, 0.001)
+    await ledger.start()
+    spend(ledger)
+    await eventually(lambda: store.tried == 1, "a write is under way")
+    spend(ledger, 1)
+    readers = [asyncio.create_task(ledger.rows(DAY, DAY)), asyncio.create_task(ledger.rows(DAY, DAY))]
+    readers[0].cancel()  # one who leaves takes nothing along
+    store.gate.set()
+    assert await readers[1] == [row(2, 1001)]
+    await ledger.stop()
+    assert sum(one.cost for one in store.kept()) == 1001
+
+
+async def test_counts_that_no_store_could_hold_are_bounded(store: MemoryStore):
+    ledger = Ledger(store, NEVER)
+    await ledger.start()
+    ledger.add(DAY, "team-a", "small", "local", Tokens(10**30, -5), 1)
+    await ledger.stop()
+    assert store.kept() == [Row(DAY, "team-a", "small", "local", 1, 10**15, 0, 0, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("nanos", "text"),
+    [
+        (0, "0"),
+        (1, "0.000000001"),
+        (12_000, "0.000012"),
+        (1_500_000_000, "1.5"),
+        (10_000_000_000, "10"),
+        (123_456_789_012_345_678, "123456789.012345678"),
+    ],
+)
+def test_money_is_shown_exactly(nanos: int, text: str):
+    assert usd(nanos) == text
+
+
+def test_a_report_has_the_newest_day_first():
+    rows = [row(1, 5, DAY, "b"), row(2, 1_000_000, NEXT_DAY, "b"), row(1, 0, DAY, "a")]
+    shown = report(rows)
+    assert [(one["day"], one["key"]) for one in shown] == [(NEXT_DAY, "b"), (DAY, "a"), (DAY, "b")]
+    assert shown[0] == {
+        "day": NEXT_DAY,
+        "key": "b",
+        "model": "small",
+        "upstream": "local",
+        "requests": 2,
+        "input": 20,
+        "output": 10,
+        "cached_input": 8,
+        "reasoning": 4,
+        "cost_usd": "0.001",
+        "cache_write": 0,
+        "estimated": 0,
+        "unpriced": 0,
+    }
+    assert [one["day"] for one in report(rows, "a")] == [DAY]
+    assert report(rows, "c") == []

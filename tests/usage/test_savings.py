@@ -1,0 +1,161 @@
+"""What is noted of one request: by hand, in numbers that can be checked by eye."""
+
+from typing import Any
+
+import pytest
+
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route, Spent, Tokens
+from gateway.usage.cost import cost
+from gateway.usage.savings import ALONE, DECLARED, SPARED, Saving, Sums, note_in_vain, note_last, note_spared
+
+DAY = "2026-11-29"
+DEAR = Candidate("dear", "large", b"", Price(3_000_000, 15_000_000, 300_000, 3_750_000))
+CHEAP = Candidate("cheap", "small", b"", Price(1_000_000, 2_000_000, 1_000_000))
+UNKNOWN = Candidate("cheap", "new", b"")
+FIELDS = Saving.__struct_fields__[4:]
+
+
+def over(route: tuple[Candidate, ...] = (DEAR, CHEAP), outcome: str = "ok", **more: Any) -> Call:
+    """A call that is over."""
+    call = Call(CHAT, "id", Credentials(None, None, None), 0.0)
+    call.route, call.outcome, call.day = Route("m", b'"m"', route), outcome, DAY
+    for name, value in more.items():
+        setattr(call, name, value)
+    return call
+
+
+def last(call: Call, candidate: Candidate, tokens: Tokens, sums: Sums | None = None) -> dict[str, int]:
+    """What its last attempt has noted, but for zeros."""
+    sums = sums or Sums()
+    paid = None if candidate.price is None else cost(tokens, candidate.price)
+    note_last(sums, call, "team-a", Spent(candidate, tokens), paid)
+    return noted(sums.saving(DAY, "team-a", "m", candidate.upstream))
+
+
+def noted(saving: Saving) -> dict[str, int]:
+    return {name: number for name in FIELDS if (number := getattr(saving, name))}
+
+
+def alternatives(sums: Sums) -> dict[tuple[str, str], tuple[int, int]]:
+    return {(one.role, one.name): (one.requests, one.cost) for one in sums.alternatives.values()}
+
+
+def test_a_call_is_compared_with_the_baseline_the_cheapest_and_each_candidate_alone():
+    sums = Sums()
+    assert last(over(), CHEAP, Tokens(100, 10), sums) == {
+        "compared": 1, "elsewhere": 1, "baseline": 450, "cheapest": 120, "plain": 120, "paid": 120,
+    }  # fmt: skip
+    assert alternatives(sums) == {
+        (ALONE, "dear/large"): (1, 450),
+        (ALONE, "cheap/small"): (1, 120),
+        (DECLARED, "dear/large"): (1, 450),
+    }
+
+
+def test_what_the_providers_cache_gives_and_takes_is_apart_from_the_price():
+    read = last(over(), DEAR, Tokens(100, 10, cached_input=80))
+    assert (read["baseline"], read["plain"], read["paid"]) == (450, 450, 450 - 80 * 3 + 24)
+    assert "elsewhere" not in read
+    written = last(over(), DEAR, Tokens(100, 10, cache_write=80))
+    assert written["paid"] - written["plain"] == 60
+
+
+def test_a_declared_price_is_nobodys_candidate():
+    call, sums = over((CHEAP,)), Sums()
+    assert call.route
+    call.route.baseline = Candidate("", "10 in, 10 out", b"", Price(10_000_000, 10_000_000, 10_000_000))
+    found = last(call, CHEAP, Tokens(100, 10), sums)
+    assert (found["baseline"], found["cheapest"], found["elsewhere"]) == (1100, 120, 1)
+    assert alternatives(sums)[DECLARED, "10 in, 10 out"] == (1, 1100)
+
+
+def test_only_those_that_could_serve_the_call_are_alternatives():
+    sums = Sums()
+    found = last(over(order=(DEAR,)), DEAR, Tokens(100, 10), sums)
+    assert found["cheapest"] == 450
+    assert (ALONE, "cheap/small") not in alternatives(sums)
+
+
+def test_a_kept_answer_and_a_shared_call_are_what_they_would_have_cost():
+    saved = Tokens(100, 10, cached_input=80)
+    for how, fields in (("hit", ("hits", "hit")), ("collapsed", ("shared", "shared"))):
+        sums = Sums()
+        note_spared(sums, over(cached_by=how, saved=saved), "team-a", "cache")
+        count, prefix = fields
+        assert noted(sums.saving(DAY, "team-a", "m", "cache")) == {
+            "compared": 1, "cheapest": 120, count: 1, f"{prefix}_input": 100, f"{prefix}_output": 10,
+            f"{prefix}_baseline": 450,
+        }  # fmt: skip
+
+
+def test_a_list_of_which_a_part_was_kept_is_one_request_and_both_parts():
+    sums = Sums()
+    assert last(over(saved=Tokens(50)), CHEAP, Tokens(100), sums) == {
+        "compared": 1, "elsewhere": 1, "baseline": 300, "cheapest": 150, "plain": 100, "paid": 100,
+        "hit_input": 50, "hit_baseline": 150,
+    }  # fmt: skip
+    assert alternatives(sums)[DECLARED, "dear/large"] == (1, 450)
+
+
+def test_a_kept_answer_that_reached_nobody_saved_nothing():
+    sums = Sums()
+    call = over(outcome="client_gone", cached_by="hit", saved=Tokens(100, 10))
+    note_spared(sums, call, "team-a", "cache")
+    assert noted(sums.saving(DAY, "team-a", "m", "cache")) == {"failed": 1}
+
+
+@pytest.mark.parametrize("outcome", ["truncated", "upstream_error", "limited"])
+def test_what_was_not_served_is_waste_and_has_no_baseline(outcome: str):
+    assert last(over(outcome=outcome), DEAR, Tokens(100, 10)) == {"failed": 1, "waste": 450}
+
+
+def test_who_leaves_is_compared_as_far_as_the_answer_came():
+    assert last(over(outcome="client_gone"), CHEAP, Tokens(100, 5))["baseline"] == 375
+
+
+@pytest.mark.parametrize(
+    ("route", "candidate"),
+    [((DEAR, UNKNOWN), UNKNOWN), ((UNKNOWN, CHEAP), CHEAP)],
+    ids=["its own price", "the baseline's"],
+)
+def test_without_a_price_nothing_is_compared(route: tuple[Candidate, ...], candidate: Candidate):
+    sums = Sums()
+    found = last(over(route), candidate, Tokens(100, 10), sums)
+    unpriced = {"unpriced_input": 100, "unpriced_output": 10} if candidate is UNKNOWN else {}
+    assert found == {"uncompared": 1, **unpriced}
+    assert sums.alternatives == {}
+
+
+def test_attempts_in_vain_are_waste_at_the_upstream_that_had_them():
+    sums = Sums()
+    earlier = (Spent(DEAR, Tokens(100, 1)),)
+    last(over(spent_before=earlier), CHEAP, Tokens(100, 10), sums)
+    note_in_vain(sums, over(), "team-a", earlier[0], 315)
+    assert noted(sums.saving(DAY, "team-a", "m", "dear")) == {"waste": 315}
+    assert noted(sums.saving(DAY, "team-a", "m", "cheap"))["compared"] == 1
+
+
+def test_an_attempt_in_vain_of_unknown_price_takes_its_call_out():
+    sums = Sums()
+    earlier = Spent(UNKNOWN, Tokens(100, 1))
+    found = last(over(spent_before=(earlier,)), DEAR, Tokens(100, 10), sums)
+    note_in_vain(sums, over(), "team-a", earlier, None)
+    assert found == {"uncompared": 1}
+    assert noted(sums.saving(DAY, "team-a", "m", "cheap")) == {"unpriced_input": 100, "unpriced_output": 1}
+
+
+def test_merged_calls_count_the_upstream_calls_that_they_spared():
+    sums = Sums()
+    for _ in range(3):
+        last(over(batch_size=3), CHEAP, Tokens(10, 1), sums)
+    found = sums.saving(DAY, "team-a", "m", "cheap")
+    assert (found.merged, round(found.spared / SPARED)) == (3, 2)
+
+
+def test_a_call_for_no_model_is_not_noted():
+    sums, call = Sums(), over(cached_by="hit", saved=Tokens(1))
+    call.route = None
+    note_last(sums, call, "team-a", Spent(DEAR, Tokens(1)), 1)
+    note_in_vain(sums, call, "team-a", Spent(DEAR, Tokens(1)), 1)
+    note_spared(sums, call, "team-a", "cache")
+    assert (sums.savings, sums.alternatives) == ({}, {})

@@ -1,0 +1,93 @@
+"""Whatever requests there were: parts add up, days add up, and what is shown adds up too."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.cli.report.rounding import Rounding
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route, Spent, Tokens
+from gateway.usage.cost import cost
+from gateway.usage.savings import Alternative, Saving, Sums, note_in_vain, note_last, note_spared
+from gateway.usage.savings_breakdown import actual, baseline, parts, total
+from gateway.usage.store import summed
+
+prices = st.builds(
+    Price, *[st.integers(0, 10**10)] * 3, *[st.none() | st.integers(0, 10**10)] * 2, st.just(())
+)
+candidates = st.builds(
+    Candidate, st.sampled_from("abc"), st.sampled_from("xy"), st.just(b""), st.none() | prices
+)
+tokens = st.builds(
+    lambda whole, made, cached, written: Tokens(whole, made, min(cached, whole), 0, min(written, whole)),
+    *[st.integers(0, 10**6)] * 4,
+)
+routes = st.lists(candidates, min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def calls(draw: Any, days: tuple[str, ...] = ("2026-11-28", "2026-11-29")) -> tuple[Call, Candidate, Tokens]:
+    call = Call(CHAT, "id", Credentials(None, None, None), 0.0)
+    pool = draw(routes)
+    call.route = Route(draw(st.sampled_from("mn")), b"", pool)
+    call.day = draw(st.sampled_from(days))
+    call.outcome = draw(st.sampled_from(["ok", "ok", "ok", "client_gone", "truncated"]))
+    call.batch_size = draw(st.integers(0, 5))
+    earlier = draw(st.lists(st.tuples(st.sampled_from(pool), tokens), max_size=2))
+    call.spent_before = tuple(Spent(*one) for one in earlier)
+    call.saved = draw(st.none() | tokens)
+    call.cached_by = draw(st.sampled_from(["", "", "hit", "collapsed"]))
+    return call, draw(st.sampled_from(pool)), draw(tokens)
+
+
+def note(sums: Sums, call: Call, candidate: Candidate, used: Tokens) -> int:
+    """As the layers do; gives the nano-dollars that are paid."""
+    if call.cached_by:
+        note_spared(sums, call, "key", "cache")
+        return 0
+    spent = [Spent(candidate, used), *call.spent_before]
+    costs = [None if one.candidate.price is None else cost(one.tokens, one.candidate.price) for one in spent]
+    note_last(sums, call, "key", spent[0], costs[0])
+    for one, nanos in zip(spent[1:], costs[1:], strict=True):
+        note_in_vain(sums, call, "key", one, nanos)
+    return sum(nanos for nanos in costs if nanos is not None)
+
+
+@settings(max_examples=300)
+@given(st.lists(calls(), max_size=12))
+def test_the_parts_are_the_baseline_less_the_actual_cost(made: list[tuple[Call, Candidate, Tokens]]):
+    sums = Sums()
+    paid = [note(sums, *one) for one in made]
+    whole = total(sums.savings.values())
+    assert sum(part.saved for part in parts(whole)) == baseline(whole) - actual(whole)
+    assert actual(whole) <= sum(paid)
+    assert whole.compared + whole.uncompared + whole.failed == len(made)
+    declared = [one.cost for one in sums.alternatives.values() if one.role == "declared"]
+    assert sum(declared) == baseline(whole)
+    if not whole.uncompared:
+        assert actual(whole) == sum(paid)
+
+
+@given(st.lists(calls(), max_size=8), st.integers(0, 8))
+def test_sums_are_the_same_however_they_were_written(made: list[tuple[Call, Candidate, Tokens]], cut: int):
+    at_once, first, second = Sums(), Sums(), Sums()
+    for number, one in enumerate(made):
+        note(at_once, *one)
+        note(first if number < cut else second, *one)
+    together = [*first.savings.values(), *second.savings.values()]
+    others = [*first.alternatives.values(), *second.alternatives.values()]
+    assert _places(summed(Saving, together)) == _places(at_once.savings.values())
+    assert _places(summed(Alternative, others)) == _places(at_once.alternatives.values())
+
+
+@given(st.integers(0, 10**15), st.lists(st.integers(-(10**14), 10**14), max_size=8))
+def test_what_is_shown_adds_up(start: int, less: list[int]):
+    money = Rounding(max([start, *map(abs, less)]))
+    steps = list(money.steps(start, less))
+    assert money.units(start) - sum(steps) == money.units(start - sum(less))
+    assert all(abs(units - money.units(one)) <= 1 for units, one in zip(steps, less, strict=True))
+
+
+def _places(entries: Any) -> list[tuple[Any, ...]]:
+    return sorted(msgspec.structs.astuple(one) for one in entries)

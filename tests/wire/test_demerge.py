@@ -1,0 +1,254 @@
+"""One answer taken apart, each piece as if asked for alone; answers to the parts of a list, joined."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Tokens
+from gateway.wire.openai.merge import join, split
+
+PUBLIC = b'"public"'
+
+
+def vectors(*indices: int, **more: Any) -> bytes:
+    """An answer with these indices, in this order."""
+    data = [{"object": "embedding", "index": index, "embedding": [index / 8]} for index in indices]
+    return json.dumps({"object": "list", "model": "up", "data": data, **more}).encode()
+
+
+def alone(answer: bytes, endpoint: str = EMBEDDINGS) -> Any:
+    """The pieces for members of one item each, two of them."""
+    return split(endpoint, answer, [1, 1], [[1], [1]], PUBLIC)
+
+
+def test_batch_01_vectors_go_to_their_callers_by_index():
+    parts = split(EMBEDDINGS, vectors(2, 0, 1), [1, 1, 1], [[1], [1], [1]], PUBLIC)
+    assert parts is not None
+    assert [json.loads(body) for body, _ in parts] == [
+        {
+            "object": "list",
+            "model": "public",
+            "data": [{"object": "embedding", "index": 0, "embedding": [at / 8]}],
+        }
+        for at in range(3)
+    ]
+
+
+def test_a_caller_with_a_list_gets_a_list_in_its_own_numbering():
+    parts = split(EMBEDDINGS, vectors(3, 1, 2, 0), [1, 3], [[1], [1, 1, 1]], PUBLIC)
+    assert parts is not None
+    lists = [[(one["index"], one["embedding"]) for one in json.loads(body)["data"]] for body, _ in parts]
+    assert lists == [[(0, [0.0])], [(0, [0.125]), (1, [0.25]), (2, [0.375])]]
+
+
+def test_everything_but_list_model_id_and_usage_is_the_upstreams_own_bytes():
+    answer = (
+        b' { "id" : "embd-1" , "\\u006fbject":"list","created":7,'
+        b'"data":[ {"index":1,"embedding":[ 1.0e-2, 2E+0 ]},'
+        b'{"embedding":"AACA\\/w==","index" :0 , "x\\"y":null}],'
+        b'"model":"up","x":{"b" : 1.10}, "usage" : null}\n'
+    )
+    assert alone(answer) == [
+        (
+            b'{"id":"embd-1","object":"list","created":7,'
+            b'"data":[{"embedding":"AACA\\/w==","index":0,"x\\"y":null}],'
+            b'"model":"public","x":{"b" : 1.10},"usage":null}',
+            None,
+        ),
+        (
+            b'{"id":"embd-1-1","object":"list","created":7,"data":[{"index":0,"embedding":[ 1.0e-2, 2E+0 ]}],'
+            b'"model":"public","x":{"b" : 1.10},"usage":null}',
+            None,
+        ),
+    ]
+
+
+def test_a_model_or_an_id_that_is_no_text_is_left_alone():
+    bodies = [json.loads(body) for body, _ in alone(vectors(0, 1, model=None, id=7))]
+    assert [(body["model"], body["id"]) for body in bodies] == [(None, 7), (None, 7)]
+
+
+def test_batch_10_usage_is_shared_by_estimated_tokens_and_sums_up():
+    answer = vectors(0, 1, 2, usage={"prompt_tokens": 16, "total_tokens": 16})
+    parts = split(EMBEDDINGS, answer, [1, 1, 1], [[3], [5], [8]], PUBLIC)
+    assert parts is not None
+    assert [json.loads(body)["usage"] for body, _ in parts] == [
+        {"prompt_tokens": count, "total_tokens": count} for count in (3, 5, 8)
+    ]
+    assert [tokens for _, tokens in parts] == [Tokens(3), Tokens(5), Tokens(8)]
+
+
+def chats(*texts: str, **more: Any) -> bytes:
+    """An answer of vLLM to a list of conversations, last one first."""
+    choices = [
+        {
+            "index": at,
+            "message": {"role": "assistant", "content": text, "reasoning": None},
+            "logprobs": None,
+            "finish_reason": "length" if at else "stop",
+        }
+        for at, text in enumerate(texts)
+    ]
+    return json.dumps({"id": "c", "model": "up", "choices": choices[::-1], **more}).encode()
+
+
+def test_texts_and_their_ends_go_to_their_callers_and_output_is_shared_by_length():
+    usage = {
+        "prompt_tokens": 30,
+        "completion_tokens": 8,
+        "total_tokens": 38,
+        "prompt_tokens_details": {"cached_tokens": 16, "audio_tokens": None},
+        "completion_tokens_details": {"reasoning_tokens": 4},
+    }
+    answer = chats("a" * 30, "b" * 10, usage=usage, prompt_logprobs=None)
+    parts = split(CHAT, answer, [1, 1], [[10], [20]], PUBLIC)
+    assert parts is not None
+    one, two = (json.loads(body) for body, _ in parts)
+    assert [body["choices"][0]["message"]["content"][0] for body in (one, two)] == ["a", "b"]
+    assert [body["choices"][0]["finish_reason"] for body in (one, two)] == ["stop", "length"]
+    assert [body["choices"][0]["index"] for body in (one, two)] == [0, 0]
+    assert [body["id"] for body in (one, two)] == ["c", "c-1"]
+    assert one["usage"] == {
+        "prompt_tokens": 10,
+        "completion_tokens": 6,
+        "total_tokens": 16,
+        "prompt_tokens_details": {"cached_tokens": 5, "audio_tokens": None},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    assert [tokens for _, tokens in parts] == [Tokens(10, 6, 5, 3), Tokens(20, 2, 11, 1)]
+
+
+def test_a_reasoning_that_nobody_sees_as_text_counts_as_output():
+    answer = json.loads(
+        chats("", "x", usage={"prompt_tokens": 2, "completion_tokens": 10, "total_tokens": 12})
+    )
+    answer["choices"][1]["message"] = {"content": None, "reasoning": "y" * 9}
+    parts = split(CHAT, json.dumps(answer).encode(), [1, 1], [[1], [1]], PUBLIC)
+    assert parts is not None
+    assert [tokens.output for _, tokens in parts if tokens] == [9, 1]
+
+
+def test_batch_16_logprobs_of_prompts_stay_as_they_are():
+    logprobs = b'{"text_offset":[0, 4],"tokens":["a"],"top_logprobs":[{"a":-1e-05}]}'
+    answer = (
+        b'{"choices":[{"index":1,"text":"one","logprobs":null},'
+        b'{"index":0,"text":"nil","logprobs":%b,"finish_reason":null}]}' % logprobs
+    )
+    parts = alone(answer, COMPLETIONS)
+    assert parts[0][0] == (
+        b'{"choices":[{"index":0,"text":"nil","logprobs":%b,"finish_reason":null}]}' % logprobs
+    )
+    assert parts[1][0] == b'{"choices":[{"index":0,"text":"one","logprobs":null}]}'
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(vectors(0), vectors(1), vectors(0, 0), vectors(0, 2), vectors(1, 2), vectors(0, 1, 1)),
+        *(vectors(0, 1, 2), vectors(), vectors(0, 1, data=None), vectors(0, 1, data={}), b"[]", b"", b"null"),
+        vectors(0, 1)[:-1],
+        vectors(0, 1).replace(b'"index"', b'"at"'),
+        vectors(0, 1).replace(b'"index": 1', b'"index": "1"'),
+        vectors(0, 1).replace(b'"index": 1', b'"index": 1.0'),
+        vectors(0, 1).replace(b'"index": 0', b'"index": -0'),
+        vectors(0, 1).replace(b'"index": 1', b'"index": true'),
+        vectors(0, 1).replace(b'"index": 1', b'"index": ' + b"1" * 5000),
+        vectors(0, 1).replace(b"[0.125]", b"null"),
+        vectors(0, 1).replace(b"[0.125]", b"{}"),
+        vectors(0, 1).replace(b"[0.125]", b"7"),
+        vectors(0, 1).replace(b'"embedding": [', b'"vector": ['),
+        b'{"data":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
+    ],
+)
+def test_an_answer_that_is_not_exactly_what_was_asked_for_is_nobodys(answer: bytes):
+    assert alone(answer) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"choices":[{"index":0,"text":"a"},{"index":1,"text":null}]}',
+        b'{"choices":[{"index":0,"text":"a"},{"index":1,"text":["b"]}]}',
+        b'{"data":[{"index":0,"text":"a"},{"index":1,"text":"b"}]}',
+    ],
+)
+def test_a_choice_without_text_is_none(answer: bytes):
+    assert alone(answer, COMPLETIONS) is None
+    assert alone(answer.replace(b"text", b"message"), CHAT) is None
+
+
+@pytest.mark.parametrize("name", ["prompt_logprobs", "prompt_token_ids", "prompt_text", "kv_transfer_params"])
+def test_what_is_told_of_one_prompt_only_is_shown_to_nobody_else(name: str):
+    answer = chats("a", "b", **{name: ["secret"]})
+    assert alone(answer, CHAT) is None
+    single = split(CHAT, chats("a", **{name: ["secret"]}), [1], [[1]], PUBLIC)
+    assert single is not None
+    assert json.loads(single[0][0])[name] == ["secret"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"object":"data","x":[{"index":0,"embedding":[9]},{"index":1,"embedding":[9]}],"data":LIST}',
+        b'{"data":LIST,"object":"data","x":[{"index":0,"embedding":[9]},{"index":1,"embedding":[9]}]}',
+        b'{"x":{"data":[{"index":0,"embedding":[9]},{"index":1,"embedding":[9]}]},"data":LIST}',
+        b'{"data":[{"index":0,"embedding":[9]},{"index":1,"embedding":[9]}],"data":LIST}',
+        b'{"d\\u0061ta":LIST,"object":"data","x":[{"index":0,"embedding":[9]},{"index":1,"embedding":[9]}]}',
+        b'{"data":[],"d\\u0061ta":LIST}',
+        b'{"note":"\\"data\\":[","data":LIST,"end":"]"}',
+    ],
+)
+def test_the_list_is_the_member_of_that_name_wherever_it_stands(answer: bytes):
+    listed = b'[{"index":1,"embedding":[2]},{"index":0,"embedding":[1]}]'
+    parts = alone(answer.replace(b"LIST", listed))
+    assert [json.loads(body)["data"][0]["embedding"] for body, _ in parts] == [[1], [2]]
+
+
+def test_batch_09_answers_to_parts_are_joined_in_the_clients_numbering():
+    parts = [range(1023, -1, -1), range(236)]
+    answers = [
+        vectors(*part, id=f"e{at}", usage={"prompt_tokens": len(part), "total_tokens": len(part)})
+        for at, part in enumerate(parts)
+    ]
+    joined = join(EMBEDDINGS, answers, [0, 1024], PUBLIC, 1260)
+    assert joined is not None
+    body, tokens = json.loads(joined[0]), joined[1]
+    assert [one["index"] for one in body["data"]] == list(range(1260))
+    assert [one["embedding"] for one in body["data"]] == [[at % 1024 / 8] for at in range(1260)]
+    assert (body["id"], body["model"]) == ("e0", "public")
+    assert body["usage"] == {"prompt_tokens": 1260, "total_tokens": 1260}
+    assert tokens == Tokens(1260)
+
+
+def test_usage_of_parts_is_summed_member_by_member():
+    usages: list[Any] = [
+        {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}, "note": "a"},
+        {"prompt_tokens": 4, "prompt_tokens_details": None, "completion_tokens": 2, "note": "b"},
+        None,
+        {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}},
+    ]
+    joined = join(EMBEDDINGS, [vectors(0, usage=one) for one in usages], [0, 1, 2, 3], PUBLIC, 4)
+    assert joined is not None
+    assert json.loads(joined[0])["usage"] == {
+        "prompt_tokens": 12,
+        "prompt_tokens_details": {"cached_tokens": 3},
+        "note": "a",
+        "completion_tokens": 2,
+    }
+    assert joined[1] == Tokens(12, 2, 3)
+
+
+def test_parts_without_usage_tell_none():
+    joined = join(EMBEDDINGS, [vectors(0), vectors(0)], [0, 1], PUBLIC, 2)
+    assert joined is not None
+    assert "usage" not in json.loads(joined[0])
+    assert joined[1] is None
+
+
+@pytest.mark.parametrize("broken", [vectors(0), vectors(0, 2), vectors(0, 1, 2), b"{}"])
+def test_one_part_that_does_not_fit_spoils_the_list(broken: bytes):
+    good = vectors(1, 0)
+    assert join(EMBEDDINGS, [good, good], [0, 2], PUBLIC, 4) is not None
+    assert join(EMBEDDINGS, [good, broken], [0, 2], PUBLIC, 4) is None
+    assert join(EMBEDDINGS, [broken, good], [0, 2], PUBLIC, 4) is None
