@@ -12,36 +12,36 @@ import uvloop
 from benchmarks.arguments import arguments
 from gateway.core.clock import monotonic
 from gateway.core.errors import TOTAL
-from gateway.http.client.h1_pool import LeanTransport
+from gateway.http.client.h1_pool import H1Transport
 from gateway.http.server.connection import Request
 from gateway.http.server.listener import Listener
-from gateway.http.server.response import JSON, Answer
-from gateway.http.ticker import Sweep
+from gateway.http.server.response import JSON, Response
+from gateway.http.ticker import Ticker
 
 _LARGEST = 2**30
 
 
 async def serve(port: int, upstream_port: int) -> None:
     """Listen on the loopback until the process is ended."""
-    sweep = Sweep(0.5, monotonic)
+    sweep = Ticker(0.5, monotonic)
     json = [("content-type", "application/json")]
-    upstream = LeanTransport("fake", f"http://127.0.0.1:{upstream_port}/v1", json, sweep, monotonic)
+    upstream = H1Transport("fake", f"http://127.0.0.1:{upstream_port}/v1", json, sweep, monotonic)
 
-    async def forward(request: Request) -> Answer:
+    async def forward(request: Request) -> Response:
         if request.method == "GET":
-            answer = Answer(200, JSON, b"{}")
+            answer = Response(200, JSON, b"{}")
         else:
             pieces = []
             while piece := await request.content.readany():
                 pieces.append(piece)
             path = request.target.removeprefix("/v1")
             exchange = await upstream.send(path, [], pieces, 5.0, math.inf, TOTAL)
-            answer = Answer(exchange.status, JSON, await exchange.read(_LARGEST, math.inf))
+            answer = Response(exchange.status, JSON, await exchange.read(_LARGEST, math.inf))
         answer.write(request)
         return answer
 
-    def complain(request: Request, status: int, _: BaseException | None) -> Answer:
-        answer = Answer(status, JSON, b"{}")
+    def complain(request: Request, status: int, _: BaseException | None) -> Response:
+        answer = Response(status, JSON, b"{}")
         answer.write(request)
         return answer
 

@@ -36,13 +36,13 @@ def main() -> None:
     """Print the table."""
     scope = cache_key.scope("team-a", CHAT, "small", b"serving")
     for size, times in ((1_400, 2000), (150_000, 50)):
-        call, readings = body(size), cache_key.Readings()
+        call, readings = body(size), cache_key.RequestDigests()
 
         def new(call: bytes = call) -> object:
             reading = cache_key.read(call)
             return reading and cache_key.key(scope, reading.digest)
 
-        def again(call: bytes = call, readings: cache_key.Readings = readings) -> object:
+        def again(call: bytes = call, readings: cache_key.RequestDigests = readings) -> object:
             reading = readings.of(call)
             return reading and cache_key.key(scope, reading.digest)
 

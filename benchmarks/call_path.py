@@ -16,21 +16,21 @@ import uvloop
 from benchmarks.arguments import arguments
 from gateway.assembly.gateway import Gateway
 from gateway.config.model import (
-    Admin,
-    Batching,
-    Candidate,
+    AdminConfig,
+    BatchingConfig,
+    CandidateConfig,
     Config,
-    Key,
-    Limits,
-    Log,
-    Model,
-    Price,
-    Redis,
-    Server,
-    Upstream,
+    KeyConfig,
+    LimitsConfig,
+    LogConfig,
+    ModelConfig,
+    PriceConfig,
+    RedisConfig,
+    ServerConfig,
+    UpstreamConfig,
 )
 from gateway.core.units import Secret
-from gateway.http.client.h1_connection import LeanConnection
+from gateway.http.client.h1_connection import H1Connection
 
 KEY = "sk-bench-0123456789abcdef"
 CHUNKS = 64
@@ -112,14 +112,14 @@ class Path:
         self,
         *,
         stream: bool,
-        limits: Limits | None = None,
-        price: Price | None = None,
-        redis: Redis | None = None,
+        limits: LimitsConfig | None = None,
+        price: PriceConfig | None = None,
+        redis: RedisConfig | None = None,
         refused: bool = False,
-        batching: Batching | None = None,
+        batching: BatchingConfig | None = None,
     ) -> None:
-        self._batching = batching or Batching()
-        self._limits = limits or Limits()
+        self._batching = batching or BatchingConfig()
+        self._limits = limits or LimitsConfig()
         self._price = price
         self._redis = redis
         self._request = request(stream=stream, embeddings=batching is not None)
@@ -131,31 +131,33 @@ class Path:
 
     async def start(self) -> None:
         """Build the gateway; its listening sockets are never used."""
-        candidate = Candidate(upstream="fake", model="fake-model", price=self._price)
+        candidate = CandidateConfig(upstream="fake", model="fake-model", price=self._price)
         self._gateway = Gateway(
             Config(
-                server=Server(port=0),
-                admin=Admin(port=0),
+                server=ServerConfig(port=0),
+                admin=AdminConfig(port=0),
                 redis=self._redis,
-                keys=(Key(name="bench", key=Secret(KEY), limits=self._limits),),
-                upstreams={"fake": Upstream(name="fake", base_url="http://127.0.0.1:9/v1")},
+                keys=(KeyConfig(name="bench", key=Secret(KEY), limits=self._limits),),
+                upstreams={"fake": UpstreamConfig(name="fake", base_url="http://127.0.0.1:9/v1")},
                 models={
-                    "bench-model": Model(name="bench-model", candidates=(candidate,), batching=self._batching)
+                    "bench-model": ModelConfig(
+                        name="bench-model", candidates=(candidate,), batching=self._batching
+                    )
                 },
-                log=Log(level="warning"),
+                log=LogConfig(level="warning"),
             )
         )
         await self._gateway.start()
         self._loop = asyncio.get_running_loop()
         transport = cast(Any, self._gateway.upstream_transport("fake"))
-        upstream = LeanConnection(transport, "fake")
+        upstream = H1Connection(transport, "fake")
         upstream.connection_made(FakeTransport(lambda _: self._deliver(upstream)))
         transport.free(upstream)
         self._client = self._gateway.accept()
         self._client.connection_made(FakeTransport(self._taken))
         await asyncio.sleep(0)
 
-    def _deliver(self, upstream: LeanConnection) -> None:
+    def _deliver(self, upstream: H1Connection) -> None:
         """One piece in each turn of the loop, as sockets bring them."""
         pieces = iter(self._answer)
 

@@ -14,17 +14,17 @@ from random import Random
 from benchmarks.arguments import parser_of
 from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route
 from gateway.core.caller import Caller
-from gateway.queueing.upstream_queue import Line
-from gateway.routing.complexity.scorer import Scorer
+from gateway.queueing.upstream_queue import UpstreamQueue
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import Chooser
-from gateway.routing.complexity.tiers import ByComplexity
+from gateway.routing.complexity.tiers import ComplexityScorer
 from gateway.routing.complexity.weights import shipped
-from gateway.routing.load import Loads
-from gateway.routing.prefix_affinity import Prefixes
-from gateway.routing.prefix_hashes import beginnings
-from gateway.routing.router import Reads, Routing, Rule
+from gateway.routing.load import UpstreamLoads
+from gateway.routing.prefix_affinity import PrefixMap
+from gateway.routing.prefix_hashes import prefix_hashes
+from gateway.routing.router import RequestInspectors, Router, RoutingRule
 from gateway.telemetry.metrics import Metrics, counter
-from gateway.usage.estimates import Estimates
+from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.wire.openai.capabilities import needs
 
@@ -36,7 +36,7 @@ _KOREAN = (
     "가게는 하루에 상자 {0}개를 {1}달러에 판다. 임대료가 {2}달러라면 일주일 뒤 얼마가 남는지 증명하시오. "
 )
 _PASSES = 15
-_CHOOSER = Chooser(Scorer(shipped()), 0.3)
+_CHOOSER = Chooser(PromptScorer(shipped()), 0.3)
 
 
 def bodies() -> Iterator[tuple[str, list[bytes]]]:
@@ -108,16 +108,16 @@ class _Gate:
             for name, price in (("cheap", 10**8), ("strong", 10**10))
         )
         self._route = Route("auto", b'"auto"', (cheap, strong))
-        estimates = Estimates(Estimator(), metrics)
-        self._routing = Routing(
-            {"auto": Rule("complexity")},
-            Loads({name: Line(name, 64) for name in ("cheap", "strong")}),
-            Prefixes(),
-            Reads(needs, beginnings, estimates.make),
+        estimates = TokenEstimates(Estimator(), metrics)
+        self._routing = Router(
+            {"auto": RoutingRule("complexity")},
+            UpstreamLoads({name: UpstreamQueue(name, 64) for name in ("cheap", "strong")}),
+            PrefixMap(),
+            RequestInspectors(needs, prefix_hashes, estimates.make),
             lambda one, now: True,
-            counter(metrics.routed),
+            counter(metrics.routing_decisions),
             Random(1),
-            {"auto": ByComplexity(Chooser(Scorer(shipped()), 0.3), estimates.make)},
+            {"auto": ComplexityScorer(Chooser(PromptScorer(shipped()), 0.3), estimates.make)},
         )
 
     def admit(self, body: bytes, key: str, now: float) -> float:

@@ -17,11 +17,11 @@ from aiohttp import ClientSession, web
 
 from gateway.assembly.gateway import Gateway
 from gateway.cli.router import dataset as tables
-from gateway.cli.router.dataset import Row, draw
+from gateway.cli.router.dataset import LabelledPrompt, draw
 from gateway.cli.router.fit import SHIPPED, again, fit
 from gateway.config.load import load
-from gateway.routing.cascade.answer_checks import Terms, doubt
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import dump
 
 LABELS: Final = 1500
@@ -41,18 +41,18 @@ class Served(NamedTuple):
     dollars: float
 
 
-def tokens(row: Row) -> int:
+def tokens(row: LabelledPrompt) -> int:
     """The prompt's, as both upstreams count them."""
     return len(row.prompt.text) // 4 + 1
 
 
-def dollars(row: Row, tier: str) -> float:
+def dollars(row: LabelledPrompt, tier: str) -> float:
     """What an answer costs there."""
     given, made = PRICES[tier]
     return (tokens(row) * given + OUTPUT * made) / 1e6
 
 
-def answer(row: Row, tier: str) -> dict[str, Any]:
+def answer(row: LabelledPrompt, tier: str) -> dict[str, Any]:
     """What the model of this tier says; `right` is for the client to count."""
     text = (row.answer if tier == "cheap" else "") or "An answer."
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
@@ -61,7 +61,7 @@ def answer(row: Row, tier: str) -> dict[str, Any]:
     return {"object": "chat.completion", "model": tier, "choices": [choice], "usage": usage, "right": right}
 
 
-def body(row: Row) -> dict[str, Any]:
+def body(row: LabelledPrompt) -> dict[str, Any]:
     """The request."""
     return {"model": "auto", "messages": [{"role": "user", "content": row.prompt.text}]}
 
@@ -80,7 +80,7 @@ def _config(ports: Mapping[str, int], model: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-async def serve(rows: Sequence[Row], model: Mapping[str, Any]) -> Served:
+async def serve(rows: Sequence[LabelledPrompt], model: Mapping[str, Any]) -> Served:
     """Send them one after the other; `model` are fields of the model's config."""
     known = {row.prompt.text: row for row in rows}
     runners, ports = [], {}
@@ -105,7 +105,7 @@ async def serve(rows: Sequence[Row], model: Mapping[str, Any]) -> Served:
                 await runner.cleanup()
 
 
-async def _upstream(known: Mapping[str, Row], tier: str) -> tuple[web.AppRunner, int]:
+async def _upstream(known: Mapping[str, LabelledPrompt], tier: str) -> tuple[web.AppRunner, int]:
     async def chat(request: web.Request) -> web.Response:
         asked = await request.json()
         return web.json_response(answer(known[asked["messages"][-1]["content"]], tier))
@@ -118,7 +118,7 @@ async def _upstream(known: Mapping[str, Row], tier: str) -> tuple[web.AppRunner,
     return runner, int(runner.addresses[0][1])
 
 
-async def _asked(rows: Sequence[Row], url: str) -> Served:
+async def _asked(rows: Sequence[LabelledPrompt], url: str) -> Served:
     right = strong = paid = 0.0
     async with ClientSession() as session:
         for row in rows:
@@ -142,7 +142,9 @@ class Promise(NamedTuple):
         return all(low <= one <= high for one, low, high in zip(measured, self.low, self.high, strict=True))
 
 
-def promise(rows: Sequence[Row], strong: Callable[[np.ndarray], np.ndarray], both: bool = False) -> Promise:
+def promise(
+    rows: Sequence[LabelledPrompt], strong: Callable[[np.ndarray], np.ndarray], both: bool = False
+) -> Promise:
     """`strong` tells of drawn rows (their numbers) which get a strong answer; `both`: after a cheap one."""
     table = np.array([(row.weak, row.strong, dollars(row, "cheap"), dollars(row, "strong")) for row in rows])
 
@@ -157,7 +159,7 @@ def promise(rows: Sequence[Row], strong: Callable[[np.ndarray], np.ndarray], bot
     return Promise(Served(*np.mean(every, axis=0)), Served(*low), Served(*high))
 
 
-def by_score(rows: Sequence[Row], scorer: Scorer, share: float) -> Promise:
+def by_score(rows: Sequence[LabelledPrompt], scorer: PromptScorer, share: float) -> Promise:
     """The strong tier answers the highest scores.
 
     Whether a call is among them is decided when it comes, by those before it: their number is a matter of
@@ -173,7 +175,7 @@ def by_score(rows: Sequence[Row], scorer: Scorer, share: float) -> Promise:
     return promise(rows, strong)
 
 
-def by_doubt(rows: Sequence[Row], terms: Terms) -> Promise:
+def by_doubt(rows: Sequence[LabelledPrompt], terms: CheckPolicy) -> Promise:
     """The strong tier answers where the cheap answer is doubtful."""
     doubted = np.array([bool(doubt(b"{}", json.dumps(answer(row, "cheap")).encode(), terms)) for row in rows])
     return promise(rows, lambda drawn: doubted[drawn], both=True)
@@ -191,8 +193,8 @@ async def lines(folder: Path) -> Iterator[str]:
         for share in SHARES:
             model = {"complexity": {"strong_share": share, "weights": str(file)}}
             told = f"{len(rows):,} of MMLU, share {share}"
-            found += _pair(told, by_score(rows, Scorer(calibrated), share), await serve(rows, model))
-    terms = Terms(("refusal", "arithmetic", "empty"))
+            found += _pair(told, by_score(rows, PromptScorer(calibrated), share), await serve(rows, model))
+    terms = CheckPolicy(("refusal", "arithmetic", "empty"))
     model = {"complexity": {"strong_share": 0}, "cascade": {"enabled": True, "checks": list(terms.checks)}}
     told = f"{len(gsm8k):,} of GSM8K, cascade"
     return iter(found + _pair(told, by_doubt(gsm8k, terms), await serve(gsm8k, model)))

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 from benchmarks.arguments import parser_of
-from gateway.core.call import CHAT, Estimate, Tokens
+from gateway.core.call import CHAT, TokenEstimate, TokenUsage
 from gateway.usage import exact_tokens
 from gateway.usage import token_weight as payload
 from gateway.usage.estimator import Estimator, Exact
@@ -93,7 +93,7 @@ def halves(text: str, size: int) -> tuple[list[str], list[str]]:
     return pieces[::2], pieces[1::2]
 
 
-def off(estimator: Estimator, text: str, model: str, actual: int) -> tuple[float, Estimate]:
+def off(estimator: Estimator, text: str, model: str, actual: int) -> tuple[float, TokenEstimate]:
     """The share by which the estimate is too high (or, negative, too low)."""
     weight, caps = payload.measure(body(text, model), CHAT)
     estimate = estimator.estimate(weight, caps, model, "key")
@@ -128,7 +128,7 @@ def main() -> None:
         random.Random(1).shuffle(lessons)
         for text in lessons:
             actual = exact(body(text), model) or 1
-            taught.learn(off(taught, text, model, actual)[1], model, "key", Tokens(actual, 0))
+            taught.learn(off(taught, text, model, actual)[1], model, "key", TokenUsage(actual, 0))
         for name, (_, judged) in halved.items():
             columns = [errors(estimator, judged, model, exact) for estimator in (fresh, taught)]
             print(f"| {name} | {tokenizer} | {' | '.join(columns)} |")

@@ -11,12 +11,14 @@ import uvloop
 from benchmarks.arguments import arguments
 from benchmarks.call_path import Path
 from benchmarks.limits import measure
-from gateway.config.model import Batching
+from gateway.config.model import BatchingConfig
 
 
 def main() -> None:
     """Print the figures."""
-    paths = {policy: Path(stream=False, batching=Batching(policy=policy)) for policy in ("off", "eager")}
+    paths = {
+        policy: Path(stream=False, batching=BatchingConfig(policy=policy)) for policy in ("off", "eager")
+    }
     taken = uvloop.run(measure(paths))
     added = [one - other for one, other in zip(taken["eager"], taken["off"], strict=True)]
     for policy, times in taken.items():

@@ -26,26 +26,28 @@ CALLS = 100
 """Calls of one kind in one turn."""
 
 _MANY = 10**9
-_PRICE = cfg.Price(input=280_000_000, output=420_000_000)
-_ALL = cfg.Limits(rpm=_MANY, tpm=_MANY, concurrency=_MANY, usd_per_day=10**15)
-_ONE = cfg.Limits(rpm=1)
+_PRICE = cfg.PriceConfig(input=280_000_000, output=420_000_000)
+_ALL = cfg.LimitsConfig(rpm=_MANY, tpm=_MANY, concurrency=_MANY, usd_per_day=10**15)
+_ONE = cfg.LimitsConfig(rpm=1)
 _ONE_CALL = 200
 """Tokens a minute of which a call needs most, so that the next one waits for most of a minute."""
 
 
-def kinds(redis: cfg.Redis | None) -> dict[str, Path]:
+def kinds(redis: cfg.RedisConfig | None) -> dict[str, Path]:
     """The keys that take turns; the first is the measure of the others."""
     found = {
         "no limits": Path(stream=False),
-        "rpm, concurrency": Path(stream=False, limits=cfg.Limits(rpm=_MANY, concurrency=_MANY)),
-        "tpm": Path(stream=False, limits=cfg.Limits(tpm=_MANY)),
+        "rpm, concurrency": Path(stream=False, limits=cfg.LimitsConfig(rpm=_MANY, concurrency=_MANY)),
+        "tpm": Path(stream=False, limits=cfg.LimitsConfig(tpm=_MANY)),
         "all four": Path(stream=False, limits=_ALL, price=_PRICE),
         "refused by rpm": Path(stream=False, limits=_ONE, refused=True),
-        "refused by rpm, with tpm": Path(stream=False, limits=cfg.Limits(rpm=1, tpm=_MANY), refused=True),
-        "refused by tpm": Path(stream=False, limits=cfg.Limits(tpm=_ONE_CALL), refused=True),
+        "refused by rpm, with tpm": Path(
+            stream=False, limits=cfg.LimitsConfig(rpm=1, tpm=_MANY), refused=True
+        ),
+        "refused by tpm": Path(stream=False, limits=cfg.LimitsConfig(tpm=_ONE_CALL), refused=True),
     }
     if redis is not None:
-        found["rpm, in Redis"] = Path(stream=False, limits=cfg.Limits(rpm=_MANY), redis=redis)
+        found["rpm, in Redis"] = Path(stream=False, limits=cfg.LimitsConfig(rpm=_MANY), redis=redis)
         found["all four, in Redis"] = Path(stream=False, limits=_ALL, price=_PRICE, redis=redis)
         found["refused by rpm, in Redis"] = Path(stream=False, limits=_ONE, redis=redis, refused=True)
     return found
@@ -124,7 +126,7 @@ def main() -> None:
     if redis is not None:
         redis.start(0)
     try:
-        section = None if redis is None else cfg.Redis(url=Secret(redis.section["url"]), prefix="bench")
+        section = None if redis is None else cfg.RedisConfig(url=Secret(redis.section["url"]), prefix="bench")
         taken = uvloop.run(measure(kinds(section)))
         scripts = b"" if redis is None else redis.ask("INFO commandstats")
     finally:

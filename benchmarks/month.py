@@ -15,7 +15,7 @@ from typing import Any, Final
 from benchmarks.arguments import arguments
 from benchmarks.month_traffic import BEGINS, Ask, Kind, traffic
 from gateway.assembly import upstreams as assembly
-from gateway.assembly.cache import Caches
+from gateway.assembly.cache import CacheFactory
 from gateway.assembly.routing import rules
 from gateway.auth.model_access import ModelAccess
 from gateway.cli.report.markdown import Page
@@ -24,28 +24,28 @@ from gateway.cli.report.waterfall_svg import svg
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Reply, Tokens
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Reply, TokenUsage
 from gateway.core.caller import Caller
-from gateway.core.errors import Refusal
+from gateway.core.errors import Rejection
 from gateway.pipeline.gates import admission
 from gateway.pipeline.stack import compose
 from gateway.pricing.resolver import Pricing
-from gateway.queueing.upstream_queue import Line
-from gateway.reporting.figures import Figures, figures
+from gateway.queueing.upstream_queue import UpstreamQueue
+from gateway.reporting.figures import ReportFigures, figures
 from gateway.reporting.period import Period
 from gateway.reporting.sources import machines, prices
-from gateway.routing.load import Loads
-from gateway.routing.prefix_affinity import Prefixes
-from gateway.routing.prefix_hashes import beginnings
-from gateway.routing.router import Reads, Routing
+from gateway.routing.load import UpstreamLoads
+from gateway.routing.prefix_affinity import PrefixMap
+from gateway.routing.prefix_hashes import prefix_hashes
+from gateway.routing.router import RequestInspectors, Router
 from gateway.telemetry.metrics import Metrics, counter
-from gateway.usage.accounting import Bookkeeping, Spend
+from gateway.usage.accounting import LedgerEntries, UsageAccounting
 from gateway.usage.call_usage import charge, wasted
-from gateway.usage.estimates import Estimates
+from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.usage.ledger import Ledger
-from gateway.usage.sqlite_store import SqliteUsage
-from gateway.usage.store import Books
+from gateway.usage.sqlite_store import SqliteUsageStore
+from gateway.usage.store import UsageSnapshot
 from gateway.wire.json import splice
 from gateway.wire.openai.capabilities import needs
 
@@ -95,16 +95,16 @@ class Providers:
         asked = json.loads(call.body)
         given, system, made, fails = (asked["metadata"][name] for name in ("in", "system", "out", "fails"))
         await asyncio.sleep(0)  # others come meanwhile
-        candidates = list(call.order or (call.route.candidates if call.route is not None else ()))
+        candidates = list(call.candidates or (call.route.candidates if call.route is not None else ()))
         call.candidate = candidates[0]
         if fails and len(candidates) > 1:
             call.attempts += 1
-            wasted(call, candidates[0], Tokens(given, 1))
+            wasted(call, candidates[0], TokenUsage(given, 1))
             call.candidate = candidates[1]
         call.attempts += 1
         cached = self._cached(call.candidate, call.model, system)
         body = _answer(call.candidate.model, given, made)
-        charge(call, Tokens(given, made, cached), body)
+        charge(call, TokenUsage(given, made, cached), body)
         call.finish = "stop"
         return Reply(200, body)
 
@@ -132,14 +132,16 @@ class Month:
         rng, metrics, self._time = random.Random(SEED), Metrics(), Time()
         pricing = Pricing(self._time)
         routes = assembly.routes(config, lambda one, upstream: pricing.known(one, upstream).price)
-        estimate = Estimates(Estimator(), metrics).make
-        books = Bookkeeping(ledger)
-        spend = Spend(Calendar("UTC", BEGINS, BEGINS), estimate, metrics, (), always=True, paid=(books.paid,))
-        self._caches = Caches(metrics, self._time, rng, books.spared)
+        estimate = TokenEstimates(Estimator(), metrics).make
+        books = LedgerEntries(ledger)
+        spend = UsageAccounting(
+            Calendar("UTC", BEGINS, BEGINS), estimate, metrics, (), always=True, paid=(books.paid,)
+        )
+        self._caches = CacheFactory(metrics, self._time, rng, books.spared)
         self._access = ModelAccess(routes)
         self._handle = self._composed(config, spend, _routing(config, estimate, metrics, rng))
 
-    def _composed(self, config: Config, spend: Spend, routing: Routing) -> Handler:
+    def _composed(self, config: Config, spend: UsageAccounting, routing: Router) -> Handler:
         cache = self._caches.layers(config)
         if cache is None:
             raise AssertionError("the config keeps answers")
@@ -167,17 +169,23 @@ class Month:
         call.body, call.model, call.caller = body, kind.model, Caller(kind.key, None)
         call.spans = splice.model_spans(body)
         reply = await self._handle(call)
-        if isinstance(reply, Refusal):
+        if isinstance(reply, Rejection):
             raise AssertionError(reply.message)
         call.outcome = "truncated" if b'"breaks": true' in body else "ok"
         call.lease.settle(call, self._time.now)
 
 
-def _routing(config: Config, estimate: Any, metrics: Metrics, rng: random.Random) -> Routing:
-    loads = Loads({name: Line(name, 64) for name in config.upstreams})
-    reads = Reads(needs, beginnings, estimate)
-    return Routing(
-        rules(config), loads, Prefixes(), reads, lambda one, now: True, counter(metrics.routed), rng
+def _routing(config: Config, estimate: Any, metrics: Metrics, rng: random.Random) -> Router:
+    loads = UpstreamLoads({name: UpstreamQueue(name, 64) for name in config.upstreams})
+    reads = RequestInspectors(needs, prefix_hashes, estimate)
+    return Router(
+        rules(config),
+        loads,
+        PrefixMap(),
+        reads,
+        lambda one, now: True,
+        counter(metrics.routing_decisions),
+        rng,
     )
 
 
@@ -216,24 +224,24 @@ def _answer(model: str, given: int, made: int) -> bytes:
     return json.dumps({**answer, "choices": choices, "usage": usage}).encode()
 
 
-async def _month(folder: Path) -> tuple[Config, Books]:
+async def _month(folder: Path) -> tuple[Config, UsageSnapshot]:
     file = folder / "sluice.yaml"
     file.write_text(CONFIG, encoding="utf-8")
     config = load(file, {}).config
     if config is None:
         raise AssertionError("the config is right")
-    store = SqliteUsage(str(folder / "usage.db"))
+    store = SqliteUsageStore(str(folder / "usage.db"))
     ledger = Ledger(store, 3600.0)
     await ledger.start()
     await Month(config, ledger).run()
     await ledger.stop()
-    again = SqliteUsage(str(folder / "usage.db"))
+    again = SqliteUsageStore(str(folder / "usage.db"))
     books = await again.books(PERIOD.first, PERIOD.last)
     await again.close()
     return config, books
 
 
-def report() -> Figures:
+def report() -> ReportFigures:
     """The month's figures."""
     with tempfile.TemporaryDirectory() as folder:
         config, books = asyncio.run(_month(Path(folder)))
@@ -241,7 +249,7 @@ def report() -> Figures:
     return figures(books, PERIOD, priced, list(machines(config, books, PERIOD)))
 
 
-def pages(found: Figures) -> dict[str, str]:
+def pages(found: ReportFigures) -> dict[str, str]:
     """What stands in docs/: by file, the part of the page that is written, and the pictures."""
     made = {}
     for language in LANGUAGES:

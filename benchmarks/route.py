@@ -12,22 +12,22 @@ from typing import Final
 from benchmarks.arguments import arguments
 from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route
 from gateway.core.caller import Caller
-from gateway.queueing.upstream_queue import Line
-from gateway.routing.load import Loads
-from gateway.routing.prefix_affinity import Prefixes
-from gateway.routing.prefix_hashes import beginnings
-from gateway.routing.router import Reads, Routing, Rule
+from gateway.queueing.upstream_queue import UpstreamQueue
+from gateway.routing.load import UpstreamLoads
+from gateway.routing.prefix_affinity import PrefixMap
+from gateway.routing.prefix_hashes import prefix_hashes
+from gateway.routing.router import RequestInspectors, Router, RoutingRule
 from gateway.telemetry.metrics import Metrics, counter
-from gateway.usage.estimates import Estimates
+from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.wire.openai.capabilities import needs
 
 CANDIDATES: Final = 8
 RULES: Final = {
-    "cheapest": Rule("cheapest", needs=True, measures=True),
-    "weighted": Rule("weighted"),
-    "least_loaded": Rule("least_loaded"),
-    "priority with spill_after": Rule("priority", spill_s=2.0),
+    "cheapest": RoutingRule("cheapest", needs=True, measures=True),
+    "weighted": RoutingRule("weighted"),
+    "least_loaded": RoutingRule("least_loaded"),
+    "priority with spill_after": RoutingRule("priority", spill_s=2.0),
 }
 _TURN: Final = (
     '{"role":"user","content":"' + "word " * 60 + '"},{"role":"assistant","content":"' + "so " * 20 + '"},'
@@ -44,7 +44,7 @@ BODY: Final = (
 class Decision:
     """One model with its candidates, and calls that come to the gate."""
 
-    def __init__(self, rule: Rule, *, estimated: bool) -> None:
+    def __init__(self, rule: RoutingRule, *, estimated: bool) -> None:
         """`estimated`: the estimate is there already, as for keys with limits."""
         metrics, rng = Metrics(), Random(1)
         able = frozenset({"tools", "vision"})
@@ -53,12 +53,18 @@ class Decision:
             for n in range(CANDIDATES)
         )
         self._route = Route("m", b'"m"', self._candidates)
-        self._estimates = Estimates(Estimator(), metrics)
+        self._estimates = TokenEstimates(Estimator(), metrics)
         self._estimated = estimated
-        lines = {one.upstream: Line(one.upstream, 64) for one in self._candidates}
-        reads = Reads(needs, beginnings, self._estimates.make)
-        self._routing = Routing(
-            {"m": rule}, Loads(lines), Prefixes(), reads, lambda one, now: True, counter(metrics.routed), rng
+        lines = {one.upstream: UpstreamQueue(one.upstream, 64) for one in self._candidates}
+        reads = RequestInspectors(needs, prefix_hashes, self._estimates.make)
+        self._routing = Router(
+            {"m": rule},
+            UpstreamLoads(lines),
+            PrefixMap(),
+            reads,
+            lambda one, now: True,
+            counter(metrics.routing_decisions),
+            rng,
         )
         self._caller = Caller("key", None)
 

@@ -26,7 +26,7 @@ MINIMAL = {
 KINDS = [
     kind
     for name, kind in vars(errors).items()
-    if isinstance(kind, errors.Kind) and name.isupper() and kind.code
+    if isinstance(kind, errors.ErrorKind) and name.isupper() and kind.code
 ]
 FOREIGN = re.compile(
     r"(?<![\w.])/(?:work|root|home|opt|tmp|mnt)/|pypi\.org|pythonhosted|npmjs|ghcr\.io|docker\.io|artifactory"

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.cli import check
 from gateway.pricing.catalogue import Catalogue
-from gateway.telemetry.collectors import Budgets
+from gateway.telemetry.collectors import BudgetCollector
 from gateway.telemetry.metrics import Metrics
 
 README = READMES[0]
@@ -213,7 +213,7 @@ async def test_the_table_of_metrics_is_what_the_admin_port_gives(served):
     scraped = (await call(served.admin_port, "GET", "/metrics")).body.decode()
     real = {}
     declared = {one._name: set(one._labelnames) for one in vars(Metrics()).values() if hasattr(one, "_name")}
-    declared |= {one.name: set(one._labelnames) for one in Budgets(dict).collect()}
+    declared |= {one.name: set(one._labelnames) for one in BudgetCollector(dict).collect()}
     for family in text_string_to_metric_families(scraped):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         labels = labels or declared.get(family.name) or {"none"}  # nothing has been counted yet

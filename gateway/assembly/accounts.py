@@ -7,20 +7,20 @@ from gateway.assembly.upstreams import terms
 from gateway.config import model as cfg
 from gateway.core.budget_calendar import Calendar
 from gateway.core.call import Call
-from gateway.core.caller import Ledgered, Terms
+from gateway.core.caller import KeyLimits, LimitAccount
 from gateway.core.clock import Clock, monotonic, unix
-from gateway.http.server.admin import Trouble, View
-from gateway.http.ticker import Sweep
+from gateway.http.server.admin import AdminUnavailable, View
+from gateway.http.ticker import Ticker
 from gateway.limits.account import Account
 from gateway.limits.gcra import Meter
 from gateway.limits.shared_limits import SharedAccount, SharedLimits
 from gateway.reporting.admin_views import SavingsView
 from gateway.telemetry.metrics import Metrics
-from gateway.usage.accounting import Bookkeeping, Paid
+from gateway.usage.accounting import LedgerEntries, Paid
 from gateway.usage.ledger import Ledger
-from gateway.usage.redis_store import RedisUsage
-from gateway.usage.sqlite_store import SqliteUsage
-from gateway.usage.store import UsageStore, UsageTrouble, report
+from gateway.usage.redis_store import RedisUsageStore
+from gateway.usage.sqlite_store import SqliteUsageStore
+from gateway.usage.store import UsageStore, UsageUnavailable, report
 
 _DAYS = 30
 _LONGEST_REPORT = 3660
@@ -44,8 +44,8 @@ class UsageReport:
         now = self._clock()
         try:
             rows = await self._usage.rows(self._calendar.before(now, int(days) - 1), self._calendar.day(now))
-        except UsageTrouble as error:
-            return Trouble(str(error))
+        except UsageUnavailable as error:
+            return AdminUnavailable(str(error))
         return report(rows, query.get("key"))
 
 
@@ -55,13 +55,13 @@ class Accounts:
     An account is known by its key's name, through changes of its limits and of the key itself.
     """
 
-    def __init__(self, config: cfg.Config, metrics: Metrics, sweep: Sweep) -> None:
+    def __init__(self, config: cfg.Config, metrics: Metrics, sweep: Ticker) -> None:
         self.calendar = Calendar(config.server.timezone, unix(), monotonic())
-        self.of: dict[str, Ledgered] = {}
+        self.of: dict[str, LimitAccount] = {}
         self._all: dict[str, Account | SharedAccount] = {}  # of keys that have been taken out too
         store = usage_store(config)
         self._ledger = Ledger(store, failed=metrics.usage_errors.inc) if store is not None else None
-        self._books = Bookkeeping(self._ledger) if self._ledger is not None else None
+        self._books = LedgerEntries(self._ledger) if self._ledger is not None else None
         self._metrics = metrics
         self._shared: SharedLimits | None = None
         self._connected = False
@@ -78,7 +78,7 @@ class Accounts:
 
         UsageTrouble where that cannot be known.
         """
-        budgeted = {name for name, one in self.of.items() if one.terms.usd_per_day is not None}
+        budgeted = {name for name, one in self.of.items() if one.limits.usd_per_day is not None}
         new = {key.name for key in config.keys if key.limits.usd_per_day is not None} - budgeted
         if self._ledger is None or not new:
             return {}
@@ -98,10 +98,10 @@ class Accounts:
         self.of = {name: self._all[name] for name in limited}
         self.tick(monotonic())
 
-    def _account(self, name: str, limits: Terms, today: str) -> Account | SharedAccount:
+    def _account(self, name: str, limits: KeyLimits, today: str) -> Account | SharedAccount:
         known = self._all.get(name)
         if self._shared is not None:
-            if isinstance(known, SharedAccount) and known.terms == limits:
+            if isinstance(known, SharedAccount) and known.limits == limits:
                 return known
             # Its state is in Redis, under the name; calls under way settle it with the one they have.
             account = self._shared.account(name, limits)
@@ -112,7 +112,7 @@ class Accounts:
             return Account(limits, today)
         known.requests = _resumed(known.requests, limits.rpm)
         known.tokens = _resumed(known.tokens, limits.tpm)
-        known.terms = limits
+        known.limits = limits
         return known
 
     async def connect(self) -> None:
@@ -147,8 +147,8 @@ class Accounts:
         today, left = self.calendar.day(monotonic()), {}
         for name in self.of:
             account = self._all[name]
-            if account.terms.usd_per_day is not None:
-                left[name] = max(0, account.terms.usd_per_day - account.spent(today))
+            if account.limits.usd_per_day is not None:
+                left[name] = max(0, account.limits.usd_per_day - account.spent(today))
         return left
 
     def views(self, config: Callable[[], cfg.Config]) -> Mapping[str, View]:
@@ -179,7 +179,7 @@ def _remember(account: Account | SharedAccount, today: str, spent: int) -> None:
     if isinstance(account, SharedAccount):
         account.remember(today, spent)
     elif spent > account.spent(today):
-        account.day, account.gone = today, spent
+        account.day, account.spent_today = today, spent
 
 
 def _shared(config: cfg.Config, metrics: Metrics) -> SharedLimits:
@@ -212,5 +212,5 @@ def usage_views(
 def usage_store(config: cfg.Config) -> UsageStore | None:
     """Where usage lasts; None: nowhere."""
     if config.usage.store == "redis" and config.redis is not None:
-        return RedisUsage(config.redis.url, config.redis.prefix)
-    return SqliteUsage(config.usage.path) if config.usage.store == "sqlite" else None
+        return RedisUsageStore(config.redis.url, config.redis.prefix)
+    return SqliteUsageStore(config.usage.path) if config.usage.store == "sqlite" else None

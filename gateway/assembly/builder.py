@@ -14,43 +14,43 @@ from typing import Generic, TypeVar
 from gateway.assembly import batching as merging
 from gateway.assembly import upstreams as assembly
 from gateway.assembly.accounts import Accounts
-from gateway.assembly.cache import Caches
-from gateway.assembly.routing import Router, engine_loads
-from gateway.assembly.tracing import Traces
-from gateway.assembly.upstreams import Share
-from gateway.batching.layer import Batching
+from gateway.assembly.cache import CacheFactory
+from gateway.assembly.routing import RouterFactory, engine_loads
+from gateway.assembly.tracing import TracingFactory
+from gateway.assembly.upstreams import WorkerShare
+from gateway.batching.layer import BatchingLayer
 from gateway.config import model as cfg
 from gateway.core.call import Gate, Stack
 from gateway.core.clock import Clock, unix, unix_now
-from gateway.http.client.batch_probe import Offers
-from gateway.http.client.engine_metrics import EngineLoads
+from gateway.http.client.batch_probe import BatchEndpointProbe
+from gateway.http.client.engine_metrics import EngineMetricsPoller
 from gateway.http.client.forward import Forward
-from gateway.http.client.tcp_health import Reachability
-from gateway.http.client.upstream import Upstream
+from gateway.http.client.tcp_health import TcpHealthChecker
+from gateway.http.client.upstream import UpstreamClient
 from gateway.http.server.body import BodyReader
 from gateway.http.server.cors import Cors
 from gateway.http.server.generation import Generation
 from gateway.http.server.model_list import ModelList
-from gateway.http.ticker import Sweep, interval_for
-from gateway.limits.body_memory import Bodies
-from gateway.limits.gate import Limit
+from gateway.http.ticker import Ticker, interval_for
+from gateway.limits.body_memory import BodyMemory
+from gateway.limits.gate import KeyLimitGate
 from gateway.pipeline.stack import Deps, build
 from gateway.pricing.resolver import Pricing
-from gateway.queueing.layer import Queue
+from gateway.queueing.layer import QueueLayer
 from gateway.queueing.pacing import Pace
-from gateway.queueing.upstream_queue import Line
+from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.queueing.waiting_room import WaitingRoom
-from gateway.resilience.attempt import Attempt, Counts, Health, Rules
-from gateway.resilience.circuit_breaker import Breaker
-from gateway.resilience.poison_requests import Poison
+from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
+from gateway.resilience.circuit_breaker import CircuitBreaker
+from gateway.resilience.poison_requests import PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget
 from gateway.telemetry import logging as log
-from gateway.telemetry.metrics import Metrics, adders, counter, observer
+from gateway.telemetry.metrics import Metrics, counter, fast_incs, fast_observe
 from gateway.usage import exact_tokens
-from gateway.usage.accounting import Spend
-from gateway.usage.estimates import Estimates
+from gateway.usage.accounting import UsageAccounting
+from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator, Exact
-from gateway.usage.gpu_cost import Machines, Throughput
+from gateway.usage.gpu_cost import GpuCosts, Throughput
 
 _T = TypeVar("_T")
 
@@ -61,17 +61,17 @@ class Pipeline:
 
     config: cfg.Config
     generation: Generation
-    upstreams: Mapping[str, Upstream]
+    upstreams: Mapping[str, UpstreamClient]
     hops: Mapping[str, str]
-    reachability: Reachability
-    attempt: Attempt
-    queue: Queue
-    batching: Batching
-    offers: Offers
-    engines: EngineLoads
+    reachability: TcpHealthChecker
+    attempt: AttemptRunner
+    queue: QueueLayer
+    batching: BatchingLayer
+    offers: BatchEndpointProbe
+    engines: EngineMetricsPoller
 
 
-class Kept(Generic[_T]):
+class KeyedRegistry(Generic[_T]):
     """Things by name; made anew only where the settings that they were made from are others."""
 
     def __init__(self) -> None:
@@ -105,32 +105,32 @@ class ExactCounts:
             self._models = wanted
 
 
-class Pipelines:
+class PipelineBuilder:
     """Builds one pipeline after the other, on the running loop."""
 
-    def __init__(self, config: cfg.Config, share: Share, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, config: cfg.Config, share: WorkerShare, metrics: Metrics, clock: Clock) -> None:
         self._share = share
         self._metrics = metrics
         self._clock = clock
         self._began = unix_now()
         self._rng = Random()
-        self.sweep = Sweep(interval_for(assembly.shortest(config)), clock)
+        self.sweep = Ticker(interval_for(assembly.shortest(config)), clock)
         self.accounts = Accounts(config, metrics, self.sweep)
         self._exact = ExactCounts()
         self._pricing = Pricing(unix)
-        self._done: Kept[Throughput] = Kept()
-        self.machines = Machines({})
-        self._estimates = Estimates(Estimator(self._exact), metrics)
-        self.caches = Caches(metrics, clock, self._rng, self.accounts.spared)
-        self.router = Router(self._estimates.make, metrics, self._rng, share, clock)
-        self.traces = Traces(clock, self._rng)
+        self._done: KeyedRegistry[Throughput] = KeyedRegistry()
+        self.machines = GpuCosts({})
+        self._estimates = TokenEstimates(Estimator(self._exact), metrics)
+        self.caches = CacheFactory(metrics, clock, self._rng, self.accounts.spared)
+        self.router = RouterFactory(self._estimates.make, metrics, self._rng, share, clock)
+        self.traces = TracingFactory(clock, self._rng)
         self._room = WaitingRoom(share.of(config.server.max_queue))
-        self._bodies = Bodies(0)
-        self._lines: dict[str, Line] = {}
-        self._paces: Kept[Pace | None] = Kept()
-        self._breakers: Kept[Breaker] = Kept()
-        self._budgets: Kept[RetryBudget] = Kept()
-        self._poison = Poison()
+        self._bodies = BodyMemory(0)
+        self._lines: dict[str, UpstreamQueue] = {}
+        self._paces: KeyedRegistry[Pace | None] = KeyedRegistry()
+        self._breakers: KeyedRegistry[CircuitBreaker] = KeyedRegistry()
+        self._budgets: KeyedRegistry[RetryBudget] = KeyedRegistry()
+        self._poison = PoisonRequests()
 
     async def prepare(self, config: cfg.Config) -> Mapping[str, int]:
         """What has to be waited for before `build`, and is for it. Changes nothing for calls.
@@ -155,13 +155,17 @@ class Pipelines:
         estimate = self._estimates.make
         forward = Forward(upstreams, max_body, sweep, reachability, queue.learn, self._clock, estimate)
         self.accounts.take(config, spent)
-        last = merging.Last(before.config, before.offers, before.batching) if before is not None else None
+        last = (
+            merging.PreviousGeneration(before.config, before.offers, before.batching)
+            if before is not None
+            else None
+        )
         offers = merging.offers(config, upstreams, last, self._clock)
         batching = merging.batching(config, offers, last, self._metrics, self._clock, self._poison)
         engines = engine_loads(config, before.engines if before is not None else None, self._clock)
         routing = self.router.gate(config, self._lines, engines, attempt)
         if routing is not None:
-            queue.moves = routing.moves
+            queue.spills = routing.spills
         generation = Generation(
             1 if before is None else before.generation.number + 1,
             self._stack(config, attempt, queue, forward, batching, routing),
@@ -176,38 +180,42 @@ class Pipelines:
             config, generation, upstreams, hops, reachability, attempt, queue, batching, offers, engines
         )
 
-    def _attempt(self, config: cfg.Config) -> Attempt:
+    def _attempt(self, config: cfg.Config) -> AttemptRunner:
         retry = config.retry
         health = {name: self._health(one, retry.budget) for name, one in config.upstreams.items()}
         metrics = self._metrics
-        counts = Counts(adders(metrics.attempts), counter(metrics.retries), counter(metrics.fallbacks))
-        rules = Rules(retry.attempts, retry.backoff_base, retry.backoff_max)
+        counts = RetryMetrics(
+            fast_incs(metrics.attempts), counter(metrics.retries), counter(metrics.fallbacks)
+        )
+        rules = RetryPolicy(retry.attempts, retry.backoff_base, retry.backoff_max)
         sleep = asyncio.sleep  # noqa: TID251 - handed on: the pause between two attempts
-        attempt = Attempt(health, rules, counts, self._clock, sleep, self._rng)
+        attempt = AttemptRunner(health, rules, counts, self._clock, sleep, self._rng)
         attempt.poison = self._poison
         return attempt
 
-    def _health(self, one: cfg.Upstream, share: float) -> Health:
+    def _health(self, one: cfg.UpstreamConfig, share: float) -> UpstreamHealth:
         """What is known of an upstream is no news of another server that has its name now."""
         failures, open_s, max_open_s = one.breaker.failures, one.breaker.open_for, one.breaker.max_open_for
         breaker = self._breakers.get(
-            one.name, (one.base_url, one.breaker), lambda: Breaker(failures, open_s, max_open_s, self._rng)
+            one.name,
+            (one.base_url, one.breaker),
+            lambda: CircuitBreaker(failures, open_s, max_open_s, self._rng),
         )
         budget = self._budgets.get(one.name, (one.base_url, share), lambda: RetryBudget(share))
-        return Health(breaker, budget, one.timeouts.total)
+        return UpstreamHealth(breaker, budget, one.timeouts.total)
 
-    def _queue(self, config: cfg.Config) -> Queue:
+    def _queue(self, config: cfg.Config) -> QueueLayer:
         for name, one in config.upstreams.items():
             if name not in self._lines:
-                self._lines[name] = Line(name, self._permits(one))
+                self._lines[name] = UpstreamQueue(name, self._permits(one))
         lines = {name: self._lines[name] for name in config.upstreams}
-        waited = {name: observer(self._metrics.queue_wait.labels(name)) for name in lines}
-        return Queue(self._room, lines, self._clock, waited, self._estimates.make)
+        waited = {name: fast_observe(self._metrics.queue_wait.labels(name)) for name in lines}
+        return QueueLayer(self._room, lines, self._clock, waited, self._estimates.make)
 
-    def _permits(self, one: cfg.Upstream) -> int:
+    def _permits(self, one: cfg.UpstreamConfig) -> int:
         return self._share.of(one.max_concurrency)
 
-    def _adjust(self, config: cfg.Config, queue: Queue) -> None:
+    def _adjust(self, config: cfg.Config, queue: QueueLayer) -> None:
         """Give the lines their limits, and let go whom these let go."""
         for name, one in config.upstreams.items():
             line, permits = self._lines[name], self._permits(one)
@@ -216,7 +224,7 @@ class Pipelines:
             line.pace = self._pace(one)
             queue.look(name)
 
-    def _pace(self, one: cfg.Upstream) -> Pace | None:
+    def _pace(self, one: cfg.UpstreamConfig) -> Pace | None:
         rpm, tpm = self._share.part(one.rate.rpm), self._share.part(one.rate.tpm)
         if rpm is None and tpm is None:
             return None
@@ -231,10 +239,10 @@ class Pipelines:
     def _stack(
         self,
         config: cfg.Config,
-        attempt: Attempt,
-        queue: Queue,
+        attempt: AttemptRunner,
+        queue: QueueLayer,
         forward: Forward,
-        batching: Batching,
+        batching: BatchingLayer,
         routing: Gate | None,
     ) -> Stack:
         accounts, metrics, estimates = self.accounts, self._metrics, self._estimates
@@ -242,11 +250,13 @@ class Pipelines:
         callers = {
             key.digest(): assembly.caller(key, names, accounts.of.get(key.name)) for key in config.keys
         }
-        limit = Limit(estimates.make, accounts.calendar, metrics)
-        self.machines = Machines(dict(self._throughputs(config)))
+        limit = KeyLimitGate(estimates.make, accounts.calendar, metrics)
+        self.machines = GpuCosts(dict(self._throughputs(config)))
         paid = (*accounts.books(), *((self.machines.paid,) if self.machines else ()))
         books = (estimates.book,)
-        spend = Spend(accounts.calendar, estimates.make, metrics, books, always=accounts.keeps, paid=paid)
+        spend = UsageAccounting(
+            accounts.calendar, estimates.make, metrics, books, always=accounts.keeps, paid=paid
+        )
         routes = assembly.routes(config, lambda one, upstream: self._pricing.known(one, upstream).price)
         if self._pricing.watch(config, routes):
             self.sweep.add(self._pricing)
@@ -272,15 +282,15 @@ class Pipelines:
         )
 
 
-def _sweep(config: cfg.Config, before: Pipeline, clock: Clock) -> Sweep:
+def _sweep(config: cfg.Config, before: Pipeline, clock: Clock) -> Ticker:
     """The one there is, unless shorter or longer times call for another pace."""
     interval = interval_for(assembly.shortest(config))
     if interval == interval_for(assembly.shortest(before.config)):
         return before.generation.sweep
-    return Sweep(interval, clock)
+    return Ticker(interval, clock)
 
 
-def _upstream(config: cfg.Upstream, before: Pipeline | None, sweep: Sweep) -> Upstream:
+def _upstream(config: cfg.UpstreamConfig, before: Pipeline | None, sweep: Ticker) -> UpstreamClient:
     """The one there is, or one with its pool, or all anew."""
     if before is not None and config.name in before.upstreams and sweep is before.generation.sweep:
         known, former = before.upstreams[config.name], before.config.upstreams[config.name]
@@ -291,10 +301,10 @@ def _upstream(config: cfg.Upstream, before: Pipeline | None, sweep: Sweep) -> Up
     return assembly.upstream(config, assembly.transport(config, sweep))
 
 
-def _reachability(hops: Mapping[str, str], before: Pipeline | None) -> Reachability:
+def _reachability(hops: Mapping[str, str], before: Pipeline | None) -> TcpHealthChecker:
     if before is not None and before.hops == hops:
         return before.reachability
-    found = Reachability(hops)
+    found = TcpHealthChecker(hops)
     if before is not None:
         for name, hop in hops.items():
             if before.hops.get(name) == hop and before.reachability.of(name):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from gateway.assembly.builder import Pipelines
-from gateway.assembly.generations import Retired
-from gateway.assembly.upstreams import ALONE, Share, provider_of
+from gateway.assembly.builder import PipelineBuilder
+from gateway.assembly.generations import GenerationReaper
+from gateway.assembly.upstreams import SINGLE_WORKER, WorkerShare, provider_of
 from gateway.config import model as cfg
 from gateway.config.show import effective
 from gateway.core.clock import monotonic
@@ -21,11 +21,11 @@ from gateway.core.units import usd
 from gateway.http.client.transport import Transport
 from gateway.http.server.admin import View, application
 from gateway.http.server.connection import Connection
-from gateway.http.server.handler import Serve
+from gateway.http.server.handler import RequestHandler
 from gateway.http.server.listener import Listener
 from gateway.http.server.stream_session import DRAIN_NOTE
 from gateway.telemetry import logging as log
-from gateway.telemetry.collectors import Budgets, Reloads, Seen, Upstreams
+from gateway.telemetry.collectors import BudgetCollector, ReloadCollector, UpstreamCollector, UpstreamStatus
 from gateway.telemetry.metrics import BREAKER, Metrics
 
 BACKLOG = 1024
@@ -41,7 +41,7 @@ class Gateway:
         *,
         admin_socket: str | None = None,
         reuse_port: bool = False,
-        share: Share = ALONE,
+        share: WorkerShare = SINGLE_WORKER,
     ) -> None:
         """With `admin_socket` the admin application listens on that Unix socket instead of its TCP port.
 
@@ -54,23 +54,23 @@ class Gateway:
         self.port = 0
         self.admin_port = 0
         self.metrics = Metrics(lambda upstream: provider_of(self._pipeline.config, upstream))
-        self.reloads = Reloads()
+        self.reloads = ReloadCollector()
         self.metrics.registry.register(self.reloads)
 
     async def start(self) -> None:
         """Build everything and listen. OSError when a port is taken, UsageTrouble for a ledger of no use."""
         config = self._config
         self._new_request_id = _request_ids()
-        self._pipelines = Pipelines(config, self._share, self.metrics, monotonic)
+        self._pipelines = PipelineBuilder(config, self._share, self.metrics, monotonic)
         self._accounts = self._pipelines.accounts
         await self._accounts.start()
         self._pipeline = self._pipelines.build(config, None, await self._pipelines.prepare(config))
         await self._accounts.connect()
         await self._pipelines.caches.connect()
-        self.metrics.registry.register(Upstreams(self._seen))
-        self.metrics.registry.register(Budgets(self._accounts.budgets))
-        self._serve = Serve(self._pipeline.generation, self._new_request_id, monotonic)
-        self._retired = Retired(self._serve.open_calls)
+        self.metrics.registry.register(UpstreamCollector(self._seen))
+        self.metrics.registry.register(BudgetCollector(self._accounts.budgets))
+        self._serve = RequestHandler(self._pipeline.generation, self._new_request_id, monotonic)
+        self._retired = GenerationReaper(self._serve.open_calls)
         self._pipelines.sweep.add(self._retired)
         log.output().count = self.metrics.log_dropped.inc
         self._pipelines.sweep.add(log.output())
@@ -91,12 +91,12 @@ class Gateway:
         await self._accounts.connect()
         await self._pipelines.caches.connect()
 
-    def _seen(self) -> dict[str, Seen]:
+    def _seen(self) -> dict[str, UpstreamStatus]:
         queue, health, now = self._pipeline.queue, self._pipeline.attempt.health, monotonic()
         upstreams, reachability = self._pipeline.config.upstreams, self._pipeline.reachability
         in_flight, depth, oldest_s = queue.in_flight(), queue.depth(), queue.oldest_s()
         return {
-            name: Seen(
+            name: UpstreamStatus(
                 in_flight[name],
                 depth[name],
                 oldest_s[name],
@@ -109,7 +109,7 @@ class Gateway:
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
-        self._listener = Listener(self._serve, self._serve.complain, server.keepalive_timeout)
+        self._listener = Listener(self._serve, self._serve.respond_error, server.keepalive_timeout)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._listener, server.host, server.port, backlog=BACKLOG, reuse_port=self._reuse_port or None
@@ -192,7 +192,7 @@ class Gateway:
         self._server.close()
         self._serve.closed = True
         self._listener.drain()
-        self._pipeline.batching.hurry()
+        self._pipeline.batching.flush()
         if self._serve.open_calls:
             await asyncio.wait(set(self._serve.open_calls), timeout=drain.timeout)
         for task in tuple(self._serve.open_calls):

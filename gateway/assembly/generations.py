@@ -13,7 +13,7 @@ class _Closes(Protocol):
         """Let go of everything."""
 
 
-class Retired:
+class GenerationReaper:
     """Watcher over the calls of generations that have been replaced."""
 
     def __init__(self, open_calls: Mapping[Any, Generation]) -> None:

@@ -13,10 +13,10 @@ from gateway.config.problems import Problem
 from gateway.core.clock import unix
 from gateway.pricing.resolver import Pricing
 from gateway.telemetry import logging as log
-from gateway.telemetry.collectors import Reloads
-from gateway.usage.store import UsageTrouble
+from gateway.telemetry.collectors import ReloadCollector
+from gateway.usage.store import UsageUnavailable
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """Seconds between two looks at the files."""
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
@@ -29,7 +29,7 @@ _FIXED: Final[dict[str, tuple[str, ...]]] = {
 _Seen = tuple[tuple[int, ...] | None, ...]
 
 
-class Source:
+class ConfigSource:
     """The config file, the `.env` beside it, and what overrides them."""
 
     def __init__(self, path: Path, environ: Mapping[str, str], server: Mapping[str, object]) -> None:
@@ -115,7 +115,7 @@ async def take(gateway: Gateway, config: Config) -> str | None:
     """Hand a config to a gateway of this process. None when it is in force, else why it is not."""
     try:
         await gateway.reload(config)
-    except UsageTrouble as error:
+    except UsageUnavailable as error:
         return f"usage: {error}"
     except Exception:  # noqa: BLE001 - a reload ends here, and the gateway serves on
         log.logger.exception("bug in the gateway; the config is not reloaded")
@@ -129,10 +129,10 @@ class Reloader:
 
     def __init__(
         self,
-        source: Source,
+        source: ConfigSource,
         config: Config,
         take: Callable[[Config], Awaitable[str | None]],
-        reloads: Reloads,
+        reloads: ReloadCollector,
     ) -> None:
         """`config` is what has been read at the start; `take` puts another one in force, or says why not."""
         self._source = source
@@ -140,7 +140,7 @@ class Reloader:
         self._take = take
         self._reloads = reloads
 
-    async def run(self, asked: asyncio.Event, look_s: float = LOOK_S) -> None:
+    async def run(self, asked: asyncio.Event, look_s: float = POLL_S) -> None:
         """Until it is cancelled."""
         while True:
             cause = "signal"

@@ -9,25 +9,25 @@ import msgspec
 
 from gateway import __version__
 from gateway.config import model as cfg
-from gateway.context_window.layer import Counts, Overflows
-from gateway.context_window.truncation import Finishes
-from gateway.context_window.windows import Windows
-from gateway.core.call import Call, Candidate, Estimate, Price, Route
-from gateway.core.caller import Caller, Ledgered, Terms
+from gateway.context_window.layer import ContextOverflow, OverflowMetrics
+from gateway.context_window.truncation import TruncationRecorder
+from gateway.context_window.windows import ContextWindows
+from gateway.core.call import Call, Candidate, Price, Route, TokenEstimate
+from gateway.core.caller import Caller, KeyLimits, LimitAccount
 from gateway.core.clock import monotonic
 from gateway.core.units import usd
 from gateway.http.client.aiohttp_transport import AiohttpTransport, proxy_for
-from gateway.http.client.h1_pool import LeanTransport
+from gateway.http.client.h1_pool import H1Transport
 from gateway.http.client.transport import Transport
-from gateway.http.client.upstream import Upstream, fixed_headers, secrets_of
-from gateway.http.ticker import Sweep
+from gateway.http.client.upstream import UpstreamClient, fixed_headers, secrets_of
+from gateway.http.ticker import Ticker
 from gateway.telemetry.metrics import Metrics, counter
 from gateway.telemetry.semconv import provider
-from gateway.wire.http.redaction import Masker
+from gateway.wire.http.redaction import Redactor
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkerShare:
     """This process's part of what all workers hold together: worker `number` (from 0) of `workers`."""
 
     number: int
@@ -42,18 +42,18 @@ class Share:
         return None if whole is None else whole / self.workers
 
 
-ALONE: Final = Share(0, 1)
+SINGLE_WORKER: Final = WorkerShare(0, 1)
 
 
-def transport(config: cfg.Upstream, sweep: Sweep) -> Transport:
+def transport(config: cfg.UpstreamConfig, sweep: Ticker) -> Transport:
     """An upstream's pool of connections."""
     fixed = fixed_headers(*_credentials(config), f"sluice/{__version__}")
     if config.transport == "httptools":
-        return LeanTransport(config.name, config.base_url, fixed, sweep, monotonic)
+        return H1Transport(config.name, config.base_url, fixed, sweep, monotonic)
     return AiohttpTransport(config.name, config.base_url, fixed)
 
 
-def same_pool(one: cfg.Upstream, other: cfg.Upstream) -> bool:
+def same_pool(one: cfg.UpstreamConfig, other: cfg.UpstreamConfig) -> bool:
     """Whether connections made for the one may serve the other."""
     return (one.base_url, one.transport, one.api_key, one.headers) == (
         other.base_url,
@@ -63,13 +63,13 @@ def same_pool(one: cfg.Upstream, other: cfg.Upstream) -> bool:
     )
 
 
-def upstream(config: cfg.Upstream, transport: Transport) -> Upstream:
+def upstream(config: cfg.UpstreamConfig, transport: Transport) -> UpstreamClient:
     """An upstream with its pool of connections."""
     key, extra = _credentials(config)
-    return Upstream(
+    return UpstreamClient(
         config.name,
         transport,
-        masker=Masker(secrets_of(config.base_url, key, extra)),
+        masker=Redactor(secrets_of(config.base_url, key, extra)),
         forward_headers=config.forward_headers,
         connect_s=config.timeouts.connect,
         first_byte_s=config.timeouts.first_byte,
@@ -79,7 +79,7 @@ def upstream(config: cfg.Upstream, transport: Transport) -> Upstream:
     )
 
 
-def _credentials(config: cfg.Upstream) -> tuple[str | None, dict[str, str]]:
+def _credentials(config: cfg.UpstreamConfig) -> tuple[str | None, dict[str, str]]:
     key = config.api_key.reveal() if config.api_key is not None else None
     return key, {name: value.reveal() for name, value in config.headers.items()}
 
@@ -90,13 +90,13 @@ def provider_of(config: cfg.Config, upstream: str) -> str:
     return upstream if one is None else provider(one.kind, one.base_url)
 
 
-def first_hop(config: cfg.Upstream) -> str:
+def first_hop(config: cfg.UpstreamConfig) -> str:
     """Where connections to an upstream go first."""
     return (config.transport == "aiohttp" and proxy_for(config.base_url)) or config.base_url
 
 
 def routes(
-    config: cfg.Config, price: Callable[[cfg.Candidate, cfg.Upstream], Price | None]
+    config: cfg.Config, price: Callable[[cfg.CandidateConfig, cfg.UpstreamConfig], Price | None]
 ) -> dict[str, Route]:
     """The public models, by name."""
     found = {name: _route(model, config.upstreams, price) for name, model in config.models.items()}
@@ -107,7 +107,7 @@ def routes(
     return found
 
 
-def _baseline(declared: str | cfg.Baseline, routes: Mapping[str, Route]) -> Candidate:
+def _baseline(declared: str | cfg.BaselineConfig, routes: Mapping[str, Route]) -> Candidate:
     if isinstance(declared, str):
         return routes[declared].candidates[0]
     given, made = declared.price.input, declared.price.output
@@ -115,20 +115,23 @@ def _baseline(declared: str | cfg.Baseline, routes: Mapping[str, Route]) -> Cand
 
 
 def overflows(
-    config: cfg.Config, routes: Mapping[str, Route], estimate: Callable[[Call], Estimate], metrics: Metrics
-) -> Overflows:
+    config: cfg.Config,
+    routes: Mapping[str, Route],
+    estimate: Callable[[Call], TokenEstimate],
+    metrics: Metrics,
+) -> ContextOverflow:
     """What becomes of calls that do not fit."""
-    windows = Windows()
-    finishes = Finishes(windows, estimate, counter(metrics.finish_length))
+    windows = ContextWindows()
+    finishes = TruncationRecorder(windows, estimate, counter(metrics.truncated))
     actions = {name: model.on_overflow for name, model in config.models.items()}
-    counts = Counts(counter(metrics.overflows), counter(metrics.fallbacks))
-    return Overflows(routes, actions, windows, finishes, estimate, counts)
+    counts = OverflowMetrics(counter(metrics.overflows), counter(metrics.fallbacks))
+    return ContextOverflow(routes, actions, windows, finishes, estimate, counts)
 
 
 def _route(
-    model: cfg.Model,
-    upstreams: Mapping[str, cfg.Upstream],
-    price: Callable[[cfg.Candidate, cfg.Upstream], Price | None],
+    model: cfg.ModelConfig,
+    upstreams: Mapping[str, cfg.UpstreamConfig],
+    price: Callable[[cfg.CandidateConfig, cfg.UpstreamConfig], Price | None],
 ) -> Route:
     candidates = tuple(
         Candidate(
@@ -146,15 +149,15 @@ def _route(
     return Route(model.name, msgspec.json.encode(model.name), candidates)
 
 
-def caller(key: cfg.Key, models: Sequence[str], account: Ledgered | None) -> Caller:
+def caller(key: cfg.KeyConfig, models: Sequence[str], account: LimitAccount | None) -> Caller:
     """The owner of a key."""
     return Caller(key.name, _usable(key.models, models), account, key.priority, key.engine_fields)
 
 
-def terms(limits: cfg.Limits) -> Terms | None:
+def terms(limits: cfg.LimitsConfig) -> KeyLimits | None:
     """A key's limits, or None without any."""
-    found = Terms(limits.rpm, limits.tpm, limits.concurrency, limits.usd_per_day)
-    return None if found == Terms() else found
+    found = KeyLimits(limits.rpm, limits.tpm, limits.concurrency, limits.usd_per_day)
+    return None if found == KeyLimits() else found
 
 
 def _usable(patterns: Sequence[str], models: Sequence[str]) -> frozenset[str] | None:

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 
 from gateway.core.call import Call, Credentials
 from gateway.core.caller import Caller
-from gateway.core.errors import INVALID_API_KEY, Refusal
+from gateway.core.errors import INVALID_API_KEY, Rejection
 
 LONGEST_KEY = 512
 _MOST_KNOWN = 4096
 
-UNAUTHENTICATED = Refusal(
+UNAUTHENTICATED = Rejection(
     INVALID_API_KEY,
     "Missing or incorrect API key. Send one of this gateway's keys as `Authorization: Bearer KEY`.",
     headers=(("www-authenticate", "Bearer"),),
 )
-CONTRADICTION = Refusal(
+CONTRADICTION = Rejection(
     INVALID_API_KEY,
     "The request carries two different API keys. Send one, as `Authorization: Bearer KEY`.",
     headers=(("www-authenticate", "Bearer"),),
@@ -39,7 +39,7 @@ class Authenticate:
         self._by_digest = {digest: (digest, caller) for digest, caller in callers.items()}
         self._known: dict[str | None, Caller] = {}  # headers that have held a right key and nothing else
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         """Set `call.caller`, or refuse."""
         if not self._by_digest:
             call.caller = ANYBODY
@@ -50,7 +50,7 @@ class Authenticate:
             call.caller = known
             return None
         key = _presented(given)
-        if isinstance(key, Refusal):
+        if isinstance(key, Rejection):
             return key
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         right, caller = self._by_digest.get(digest, (b"", ANYBODY))
@@ -62,7 +62,7 @@ class Authenticate:
         return None
 
 
-def _presented(given: Credentials) -> str | Refusal:
+def _presented(given: Credentials) -> str | Rejection:
     """The one key of a request."""
     bearer = None
     if given.authorization:

@@ -8,7 +8,7 @@ import ipaddress
 from collections import OrderedDict
 from typing import Final
 
-from gateway.core.errors import KEYS_LIMITED, Refusal
+from gateway.core.errors import AUTH_RATE_LIMITED, Rejection
 from gateway.limits.gcra import Meter
 
 PER_MINUTE: Final = 60
@@ -18,7 +18,7 @@ MOST: Final = 10_000
 """Addresses that are remembered; the one that has been silent longest is forgotten first."""
 
 
-class WrongKeys:
+class AuthFailureLimiter:
     """A meter for each address that shows wrong keys. Bounded in memory."""
 
     def __init__(self, per_minute: float = PER_MINUTE, most: int = MOST) -> None:
@@ -30,7 +30,7 @@ class WrongKeys:
         """Addresses that are remembered."""
         return len(self._meters)
 
-    def refuse(self, address: str, now: float) -> Refusal | None:
+    def refuse(self, address: str, now: float) -> Rejection | None:
         """One more wrong key from this address at `now` (monotonic seconds): 429 if they are too many."""
         source = _source(address)
         meter = self._meters.get(source)
@@ -43,7 +43,7 @@ class WrongKeys:
         wait = meter.wait(1, now)
         if wait:
             message = "Too many calls with a missing or incorrect API key from this address."
-            return Refusal(KEYS_LIMITED, message, retry_after=wait)
+            return Rejection(AUTH_RATE_LIMITED, message, retry_after=wait)
         meter.take(1, now)
         return None
 

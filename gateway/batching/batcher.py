@@ -12,11 +12,11 @@ import math
 import sys
 from typing import Final, Literal, NamedTuple
 
-from gateway.batching.pending import Member, Pool, Room
-from gateway.batching.tuner import OK, Outcome, Tuning
-from gateway.queueing.upstream_queue import WAITING
+from gateway.batching.pending import BatchCapacity, PendingCall, PendingPool
+from gateway.batching.tuner import OK, BatchOutcome, BatchTuner
+from gateway.queueing.upstream_queue import QUEUED
 
-Release = Literal["idle", "slot", "size", "tokens", "window"]
+FlushReason = Literal["idle", "slot", "size", "tokens", "window"]
 IDLE: Final = "idle"  # alone, at once: a slot was free
 SLOT: Final = "slot"  # one under way has ended
 SIZE: Final = "size"  # as many calls or items as a batch takes
@@ -24,7 +24,7 @@ TOKENS: Final = "tokens"  # as many tokens
 WINDOW: Final = "window"  # the oldest has waited max_wait, or a deadline leaves no time to wait
 
 
-class Bounds(NamedTuple):
+class BatchLimits(NamedTuple):
     """What a batch never exceeds, and when it leaves. `max_wait` is in seconds.
 
     `eager`: at once while fewer than `max_inflight` are under way; `max_wait` 0 is no bound.
@@ -39,20 +39,20 @@ class Bounds(NamedTuple):
     max_items: int = sys.maxsize
 
 
-class Batch:
+class PendingBatch:
     """A batch that has started. `members` is empty until it is sealed.
 
     `first` is who would have gone first when it started; `calls` and `tokens` are about what it will take.
     """
 
-    __slots__ = ("calls", "first", "members", "release", "sealed", "tokens")
+    __slots__ = ("calls", "first", "flush_reason", "members", "sealed", "tokens")
 
-    def __init__(self, release: Release, first: Member, calls: int, tokens: int) -> None:
-        self.release = release
+    def __init__(self, flush_reason: FlushReason, first: PendingCall, calls: int, tokens: int) -> None:
+        self.flush_reason = flush_reason
         self.first = first
         self.calls = calls
         self.tokens = tokens
-        self.members: list[Member] = []
+        self.members: list[PendingCall] = []
         self.sealed = False
 
 
@@ -63,21 +63,32 @@ class Batcher:
     """
 
     __slots__ = (
-        "_apart", "_bounds", "_eager", "_latest", "_patience", "_pool", "_returning", "_tickets", "_tuning",
-        "_until", "under_way",
+        "_bounds",
+        "_bypassing",
+        "_eager",
+        "_expected_returns",
+        "_latest",
+        "_patience",
+        "_pool",
+        "_tickets",
+        "_tuning",
+        "_until",
+        "under_way",
     )  # fmt: skip
 
-    def __init__(self, bounds: Bounds, tuning: Tuning) -> None:
+    def __init__(self, bounds: BatchLimits, tuning: BatchTuner) -> None:
         self._bounds = bounds
         self._tuning = tuning
         self._eager = bounds.policy == "eager"
         self._patience = math.inf if self._eager and not bounds.max_wait else bounds.max_wait
-        self._pool = Pool(tuning.cost)
-        self._tickets: dict[Batch, None] = {}  # started and not sealed, oldest first
+        self._pool = PendingPool(tuning.cost)
+        self._tickets: dict[PendingBatch, None] = {}  # started and not sealed, oldest first
         self.under_way = 0
-        self._apart = 0  # of these: too large or in too much haste to be gathered; they take nobody's slot
+        self._bypassing = (
+            0  # of these: too large or in too much haste to be gathered; they take nobody's slot
+        )
         # Those who were answered together and are awaited: the next one until then, all until the latest.
-        self._returning = 0
+        self._expected_returns = 0
         self._until = self._latest = 0.0
 
     @property
@@ -88,39 +99,39 @@ class Batcher:
     @property
     def idle(self) -> bool:
         """Nothing waits, is under way or is awaited: the batcher may be forgotten."""
-        return not self.under_way and not self._pool.calls and not self._returning
+        return not self.under_way and not self._pool.calls and not self._expected_returns
 
-    def arrive(self, member: Member, now: float) -> Release | list[Batch]:
+    def arrive(self, member: PendingCall, now: float) -> FlushReason | list[PendingBatch]:
         """A reason: it goes alone, at once. A list: it waits, and these batches start now (often none)."""
-        if self._returning:
+        if self._expected_returns:
             self._returned(now)
         if (
             self._eager
             and not self._pool.calls
-            and self.under_way - self._apart < self._tuning.inflight
-            and not self._returning
+            and self.under_way - self._bypassing < self._tuning.inflight
+            and not self._expected_returns
         ):
             self.under_way += 1
             return IDLE
         alone = self._alone(member, now)
         if alone is not None:
             self.under_way += 1
-            self._apart += 1
+            self._bypassing += 1
             return alone
         self._pool.add(member)
         return self._start(now)
 
     def ended(
         self,
-        batch: Batch | None,
+        batch: PendingBatch | None,
         calls: int,
         tokens: int,
         seconds: float,
-        outcome: Outcome,
+        outcome: BatchOutcome,
         now: float,
         *,
         apart: bool = False,
-    ) -> list[Batch]:
+    ) -> list[PendingBatch]:
         """A call that went alone (None) or a batch is over. Which batches start now.
 
         `calls` and `tokens` are what was sent (0 calls: nothing was), `seconds` the time from sending to the
@@ -128,7 +139,7 @@ class Batcher:
         `apart`: it was not to be gathered, and went for another reason than a free slot.
         """
         self.under_way -= 1
-        self._apart -= apart
+        self._bypassing -= apart
         if batch is not None:
             batch.sealed = True
             self._tickets.pop(batch, None)
@@ -140,40 +151,40 @@ class Batcher:
             self._tuning.ended(calls, tokens, seconds, outcome, now)
         return self._start(now) if self._pool.calls else []
 
-    def due(self, now: float) -> list[Batch]:
+    def due(self, now: float) -> list[PendingBatch]:
         """Which batches start because of the time. Some may be sealed already, with one member."""
         if now >= self._until:
-            self._returning = 0
+            self._expected_returns = 0
         if not self._uncovered():
             return []
         hurried = []
         if self._pool.tightest - self._pool.lasts(self._room()) <= now:
             for member in self._pool.hurried(self._room(), now):
-                batch = Batch(WINDOW, member, 1, member.tokens)
+                batch = PendingBatch(WINDOW, member, 1, member.tokens)
                 batch.members, batch.sealed = [member], True
                 hurried.append(batch)
             self.under_way += len(hurried)
         return hurried + self._start(now)
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """From now on nobody is held back. Call `due` for those who wait."""
         self._patience = 0.0
 
     def next_due(self) -> float | None:
         """When to call `due`, maybe a moment that has passed. Changes with every call of another method."""
         if not self._uncovered():
-            return self._until if self._returning else None
+            return self._until if self._expected_returns else None
         when = min(self._pool.oldest + self._patience, self._pool.tightest - self._pool.lasts(self._room()))
-        if self._eager and self.under_way - self._apart < self._tuning.inflight:
-            when = min(when, self._until if self._returning else self._pool.oldest)
+        if self._eager and self.under_way - self._bypassing < self._tuning.inflight:
+            when = min(when, self._until if self._expected_returns else self._pool.oldest)
         return when if when < math.inf else None
 
-    def leave(self, member: Member) -> list[Batch]:
+    def leave(self, member: PendingCall) -> list[PendingBatch]:
         """It waits no longer; nothing happens where it does not. Batches that nobody is left for.
 
         They are sealed, empty, and still to be told of with `ended`.
         """
-        if member.state != WAITING:
+        if member.state != QUEUED:
             return []
         self._pool.remove(member)
         if self._pool.calls:
@@ -184,7 +195,7 @@ class Batcher:
         self._tickets.clear()
         return surplus
 
-    def take(self, batch: Batch, now: float, *, only_first: bool = False) -> list[Member]:
+    def take(self, batch: PendingBatch, now: float, *, only_first: bool = False) -> list[PendingCall]:
         """Seal it: its members, in fair order. A second time the same. Nobody, if all went with others.
 
         `only_first`: nobody but its `first`, if that one still waits.
@@ -194,32 +205,34 @@ class Batcher:
             self._tickets.pop(batch, None)
             if not only_first:
                 batch.members = self._pool.choose(self._room(), now)
-            elif batch.first.state == WAITING:
+            elif batch.first.state == QUEUED:
                 self._pool.remove(batch.first)
                 batch.members = [batch.first]
         return batch.members
 
-    def _room(self, batches: int = 1) -> Room:
+    def _room(self, batches: int = 1) -> BatchCapacity:
         """What so many batches may hold as things are."""
         bounds = self._bounds
-        return Room(batches * self._tuning.size, batches * bounds.max_items, batches * bounds.max_tokens)
+        return BatchCapacity(
+            batches * self._tuning.size, batches * bounds.max_items, batches * bounds.max_tokens
+        )
 
     def _await(self, calls: int, now: float) -> None:
         """So many have been answered together and may come back as one."""
-        self._returning = calls + (self._returning if now < self._until else 0)
+        self._expected_returns = calls + (self._expected_returns if now < self._until else 0)
         # The first one has all of the time: before it comes all of them are answered.
         self._until = self._latest = now + self._tuning.patience()[1]
 
     def _returned(self, now: float) -> None:
         """One of those who are awaited has come, or the time is over."""
-        self._returning = self._returning - 1 if now < self._until else 0
+        self._expected_returns = self._expected_returns - 1 if now < self._until else 0
         self._until = min(now + self._tuning.patience()[0], self._latest)
 
     def _awaited(self, now: float) -> bool:
         """Whether a free slot waits for more than those who are there."""
-        return self._returning > 0 and now < self._until
+        return self._expected_returns > 0 and now < self._until
 
-    def _alone(self, member: Member, now: float) -> Release | None:
+    def _alone(self, member: PendingCall, now: float) -> FlushReason | None:
         """Why it is not to be gathered, if so."""
         bounds = self._bounds
         if 2 * member.tokens > bounds.max_tokens:
@@ -229,12 +242,12 @@ class Batcher:
         together = min(self._pool.tokens + member.tokens, bounds.max_tokens)
         return WINDOW if member.deadline - self._tuning.cost(together) <= now else None
 
-    def _start(self, now: float) -> list[Batch]:
+    def _start(self, now: float) -> list[PendingBatch]:
         """The batches that leave now, for as long as there is a reason for one."""
-        started: list[Batch] = []
+        started: list[PendingBatch] = []
         while (release := self._release(now)) is not None:
             calls, _, tokens = self._room()
-            batch = Batch(
+            batch = PendingBatch(
                 release, self._pool.first(now), min(self._pool.calls, calls), min(self._pool.tokens, tokens)
             )
             self._tickets[batch] = None
@@ -250,11 +263,15 @@ class Batcher:
         calls, items, tokens = self._room(len(self._tickets))
         return pool.calls > calls or pool.items > items or pool.tokens > tokens
 
-    def _release(self, now: float) -> Release | None:
+    def _release(self, now: float) -> FlushReason | None:
         """Why one more batch is to start now, if so."""
         if not self._uncovered():
             return None
-        if self._eager and self.under_way - self._apart < self._tuning.inflight and not self._awaited(now):
+        if (
+            self._eager
+            and self.under_way - self._bypassing < self._tuning.inflight
+            and not self._awaited(now)
+        ):
             return SLOT
         calls, items, tokens = self._room(len(self._tickets) + 1)
         if self._pool.calls >= calls or self._pool.items >= items:

@@ -12,28 +12,34 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
-from gateway.batching.batcher import IDLE, Batch, Batcher, Bounds
-from gateway.batching.experiment import Way
-from gateway.batching.merged_call import ALONE, Merged, Share, ended, sent_alone
-from gateway.batching.profile import Kind, Kinds
+from gateway.batching.batcher import IDLE, Batcher, BatchLimits, PendingBatch
+from gateway.batching.experiment import MergeMode
+from gateway.batching.merged_call import (
+    SEND_INDIVIDUALLY,
+    BatchMember,
+    MergedCall,
+    batch_outcome,
+    send_individually,
+)
+from gateway.batching.profile import BatchProfile, BatchProfiles
 from gateway.batching.split_lists import in_parts
-from gateway.batching.tuner import FAILED, OK, Outcome
+from gateway.batching.tuner import FAILED, OK, BatchOutcome
 from gateway.core.call import Call, Handler, Reply, Route
 from gateway.core.clock import Clock
-from gateway.core.errors import Failure, Refusal
+from gateway.core.errors import Rejection, UpstreamFailure
 from gateway.telemetry.logging import logger
 from gateway.wire.openai import merge
 
 
-class Terms(NamedTuple):
+class BatchPolicy(NamedTuple):
     """How calls of one model to one endpoint are merged; `offered` tells whether the upstreams take lists.
 
     `ways` are those that may be tried. Merged are calls for answers of up to `max_output` tokens; lists are
     sent in parts up to `longest`. With `apart` nobody's calls are merged with those of another key.
     """
 
-    bounds: Bounds
-    ways: tuple[Way, ...]
+    bounds: BatchLimits
+    ways: tuple[MergeMode, ...]
     max_output: int
     longest: int
     offered: Callable[[], bool]
@@ -41,7 +47,7 @@ class Terms(NamedTuple):
     apart: bool = False
 
 
-class Counts(NamedTuple):
+class BatchMetrics(NamedTuple):
     """What is told of each upstream call (of a model and endpoint) how many callers shared it, of each wait
     (of a model, by its release) the seconds, and of waste (model, tokens)."""
 
@@ -54,7 +60,13 @@ class Group:
     """Calls that are alike in everything but their payload."""
 
     def __init__(
-        self, key: Hashable, kind: Kind, terms: Terms, route: Route, endpoint: str, inner: Handler
+        self,
+        key: Hashable,
+        kind: BatchProfile,
+        terms: BatchPolicy,
+        route: Route,
+        endpoint: str,
+        inner: Handler,
     ) -> None:
         self.key = key
         self.inner = inner
@@ -64,19 +76,19 @@ class Group:
         self.batcher = Batcher(terms.bounds, kind.tuning)
         self.timer: asyncio.TimerHandle | None = None
         self.rings_at = math.inf
-        self.under_way: dict[Batch, Merged] = {}
+        self.under_way: dict[PendingBatch, MergedCall] = {}
 
 
-class Batching:
+class BatchingLayer:
     """The layer. `terms(call)` is None where calls are never merged."""
 
     def __init__(
         self,
-        terms: Callable[[Call], Terms | None],
-        counts: Counts,
+        terms: Callable[[Call], BatchPolicy | None],
+        counts: BatchMetrics,
         clock: Clock,
         suspected: Callable[[bytes, float], bool] = lambda body, now: False,
-        kinds: Kinds | None = None,
+        kinds: BatchProfiles | None = None,
     ) -> None:
         """`suspected(body, now)` tells whether an engine may have died of this request.
 
@@ -86,7 +98,7 @@ class Batching:
         self._terms = terms
         self._counts = counts
         self._clock = clock
-        self.kinds: Kinds = {} if kinds is None else kinds
+        self.kinds: BatchProfiles = {} if kinds is None else kinds
         self._groups: dict[Hashable, Group] = {}
         self._spare: Group | None = None  # the last one that was forgotten: lone calls make none anew
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,8 +107,8 @@ class Batching:
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
 
-        def handle(call: Call) -> Awaitable[Reply | Refusal]:
-            terms = None if call.stream or call.changed or call.route is None else self._terms(call)
+        def handle(call: Call) -> Awaitable[Reply | Rejection]:
+            terms = None if call.stream or call.modified or call.route is None else self._terms(call)
             parsed = merge.parse(call.body, call.endpoint, terms.longest) if terms is not None else None
             if terms is None or parsed is None or call.route is None:
                 return inner(call)
@@ -122,11 +134,11 @@ class Batching:
                 shown.append(one | kind.view())
         return shown
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """The gateway ends: what is held back leaves now, and nobody is held back any more."""
         self._ending = True
         for group in tuple(self._groups.values()):
-            group.batcher.hurry()
+            group.batcher.flush()
             self._due(group)
 
     async def close(self) -> None:
@@ -137,8 +149,8 @@ class Batching:
             await asyncio.wait(self._tasks)
 
     async def _known(
-        self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: Terms
-    ) -> Reply | Refusal:
+        self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: BatchPolicy
+    ) -> Reply | Rejection:
         """A call that may be merged, from its coming to its end."""
         kind, now = self._kind(call, parsed, terms), self._clock()
         merging, served = kind.come(now), False
@@ -146,7 +158,7 @@ class Batching:
             if not merging:
                 reply = await inner(call)
             else:
-                group, share = self._group(inner, call, parsed, terms, kind), Share(call, parsed, now)
+                group, share = self._group(inner, call, parsed, terms, kind), BatchMember(call, parsed, now)
                 told = group.batcher.arrive(share, now)
                 if isinstance(told, list):
                     reply = await self._gathered(share, group, told)
@@ -157,7 +169,9 @@ class Batching:
         finally:
             kind.gone(self._clock(), served=served)
 
-    async def _gathered(self, share: Share, group: Group, begun: list[Batch]) -> Reply | Refusal:
+    async def _gathered(
+        self, share: BatchMember, group: Group, begun: list[PendingBatch]
+    ) -> Reply | Rejection:
         """It waits for others, and these batches start now."""
         share.outcome = asyncio.get_running_loop().create_future()
         try:
@@ -169,22 +183,26 @@ class Batching:
             raise
         finally:
             self._arm(group)
-        if isinstance(outcome, Failure):
-            raise outcome.again()
-        return await sent_alone(group.inner, share) if outcome is ALONE else cast("Reply | Refusal", outcome)
+        if isinstance(outcome, UpstreamFailure):
+            raise outcome.copy()
+        return (
+            await send_individually(group.inner, share)
+            if outcome is SEND_INDIVIDUALLY
+            else cast("Reply | Rejection", outcome)
+        )
 
-    async def _alone(self, share: Share, group: Group, release: str) -> Reply | Refusal:
+    async def _alone(self, share: BatchMember, group: Group, release: str) -> Reply | Rejection:
         """A slot is free: it goes as itself."""
         call = share.call
         self._counts.size(group.route.name, group.endpoint)(1)
         self._counts.wait(group.route.name, release)(0.0)
-        outcome: Outcome = FAILED
+        outcome: BatchOutcome = FAILED
         try:
             reply = await group.inner(call)
             outcome = OK if isinstance(reply, Reply) else FAILED
             return reply
-        except Failure as failure:
-            outcome = ended(failure)
+        except UpstreamFailure as failure:
+            outcome = batch_outcome(failure)
             raise
         finally:
             now = self._clock()
@@ -194,27 +212,27 @@ class Batching:
             self._start(group, begun)
             self._arm(group)
 
-    def _start(self, group: Group, batches: list[Batch]) -> None:
+    def _start(self, group: Group, batches: list[PendingBatch]) -> None:
         for batch in batches:
-            merged = Merged(group.route, group.endpoint, partial(self._taken, group, batch))
+            merged = MergedCall(group.route, group.endpoint, partial(self._taken, group, batch))
             group.under_way[batch] = merged
             merged.task = task = asyncio.create_task(self._run(group, batch, merged))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _taken(self, group: Group, batch: Batch, only_first: bool) -> list[Share]:
+    def _taken(self, group: Group, batch: PendingBatch, only_first: bool) -> list[BatchMember]:
         now = self._clock()
         members = group.batcher.take(batch, now, only_first=only_first)
-        shares = [one for one in members if isinstance(one, Share)]
+        shares = [one for one in members if isinstance(one, BatchMember)]
         for share in shares:
-            self._counts.wait(group.route.name, batch.release)(now - share.arrived)
+            self._counts.wait(group.route.name, batch.flush_reason)(now - share.arrived)
         if shares:
             self._counts.size(group.route.name, group.endpoint)(len(shares))
         return shares
 
-    async def _run(self, group: Group, batch: Batch, merged: Merged) -> None:
+    async def _run(self, group: Group, batch: PendingBatch, merged: MergedCall) -> None:
         """One batch, from its start to its last word to everybody in it."""
-        outcome: Outcome = FAILED
+        outcome: BatchOutcome = FAILED
         call = merged.new_call(batch, group.headers)
         try:
             outcome = await merged.send(group.inner, call)
@@ -237,7 +255,7 @@ class Batching:
             self._start(group, begun)
             self._arm(group)
 
-    def _left(self, share: Share, group: Group) -> None:
+    def _left(self, share: BatchMember, group: Group) -> None:
         """Its caller has gone: out of the batch, or its part is thrown away. A batch of nobody is ended."""
         share.left = True
         for batch in group.batcher.leave(share):
@@ -270,20 +288,30 @@ class Batching:
         self._start(group, group.batcher.due(self._clock()))
         self._arm(group)
 
-    def _kind(self, call: Call, parsed: merge.Mergeable, terms: Terms) -> Kind:
+    def _kind(self, call: Call, parsed: merge.Mergeable, terms: BatchPolicy) -> BatchProfile:
         first = call.candidate.upstream if call.candidate is not None else ""
         key = (call.model, call.endpoint, parsed.output, first)
         kind = self.kinds.get(key)
         if kind is None:
-            kind = self.kinds[key] = Kind(first, terms.bounds, terms.ways)
+            kind = self.kinds[key] = BatchProfile(first, terms.bounds, terms.ways)
         return kind
 
-    def _group(self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: Terms, kind: Kind) -> Group:
+    def _group(
+        self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: BatchPolicy, kind: BatchProfile
+    ) -> Group:
         if call.route is None:
             raise AssertionError("the gates above set the route")
         headers = tuple([call.headers.get(name, "") for name in terms.headers])
         tenant = call.caller.name if terms.apart and call.caller is not None else ""
-        key = (call.model, call.endpoint, parsed.key, headers, call.candidate, frozenset(call.order), tenant)
+        key = (
+            call.model,
+            call.endpoint,
+            parsed.key,
+            headers,
+            call.candidate,
+            frozenset(call.candidates),
+            tenant,
+        )
         group = self._groups.get(key)
         if group is None:
             group = self._spare
@@ -291,7 +319,7 @@ class Batching:
                 group = Group(key, kind, terms, call.route, call.endpoint, inner)
             self._groups[key] = group
             if self._ending:
-                group.batcher.hurry()
+                group.batcher.flush()
         return group
 
 

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.batching.batcher import Batch
-from gateway.batching.pending import Member
-from gateway.batching.tuner import FAILED, OK, OVERLOADED, Outcome
-from gateway.core.call import BATCH_CHAT, EMBEDDINGS, Call, Estimate, Handler, Reply, Route
+from gateway.batching.batcher import PendingBatch
+from gateway.batching.pending import PendingCall
+from gateway.batching.tuner import FAILED, OK, OVERLOADED, BatchOutcome
+from gateway.core.call import BATCH_CHAT, EMBEDDINGS, Call, Handler, Reply, Route, TokenEstimate
 from gateway.core.errors import (
     DEADLINE_IN_QUEUE,
     INVALID,
@@ -18,22 +18,22 @@ from gateway.core.errors import (
     UPSTREAM_PATH_UNKNOWN,
     UPSTREAM_RATE_LIMITED,
     UPSTREAM_UNAVAILABLE,
-    Failure,
-    Refusal,
+    Rejection,
+    UpstreamFailure,
 )
-from gateway.queueing.upstream_queue import OUTSIDE
-from gateway.resilience.classification import judge
+from gateway.queueing.upstream_queue import IDLE
+from gateway.resilience.classification import classify
 from gateway.telemetry.logging import logger
-from gateway.usage.call_usage import charge, discarded, share_out, tell_estimated
+from gateway.usage.call_usage import charge, copy_estimated_note, record_discarded, split_failed_usage
 from gateway.wire.openai import merge
 from gateway.wire.openai import peek as openai
 from gateway.wire.openai.merge import Mergeable
 
-ALONE: Final = object()
+SEND_INDIVIDUALLY: Final = object()
 """Told to a caller whose call has to be sent on its own."""
 
 
-class Share(Member):
+class BatchMember(PendingCall):
     """One caller's part: what it brings, and the future on which it waits, where it has to."""
 
     __slots__ = ("call", "left", "outcome", "parsed")
@@ -48,7 +48,7 @@ class Share(Member):
         self.deadline = call.deadline
         self.arrived = now
         self.stream = False
-        self.state = OUTSIDE
+        self.state = IDLE
         self.items = len(parsed.items)
         self.call = call
         self.parsed = parsed
@@ -60,23 +60,23 @@ class Share(Member):
             self.outcome.set_result(outcome)
 
 
-def ended(failure: Failure) -> Outcome:
+def batch_outcome(failure: UpstreamFailure) -> BatchOutcome:
     """What a failure says of the size of batches."""
     return OVERLOADED if failure.kind in (UPSTREAM_RATE_LIMITED, UPSTREAM_UNAVAILABLE) else FAILED
 
 
-class _Nobody(Exception):
+class EmptyBatch(Exception):
     """All who would have gone with it went with others, or have left."""
 
 
-async def sent_alone(inner: Handler, share: Share) -> Reply | Refusal:
+async def send_individually(inner: Handler, share: BatchMember) -> Reply | Rejection:
     """Send a call of a batch that came to nothing on its own; its answer is looked at as the batch's was."""
     call, parsed = share.call, share.parsed
     reply = await inner(call)
     if isinstance(reply, Reply):
         counts, weights = [len(parsed.items)], [parsed.weights]
         if merge.split(call.endpoint, reply.body, counts, weights, b'""') is None:
-            raise Failure(
+            raise UpstreamFailure(
                 UPSTREAM_INVALID_RESPONSE,
                 "The upstream did not answer each item of the request once.",
                 cause=INVALID,
@@ -84,48 +84,48 @@ async def sent_alone(inner: Handler, share: Share) -> Reply | Refusal:
     return reply
 
 
-class Merged:
+class MergedCall:
     """`Sealed`: takes its callers when it goes. `take` gives those who go with it, as the batcher decides.
 
     It is asked whether only the first one is meant.
     """
 
-    def __init__(self, route: Route, endpoint: str, take: Callable[[bool], Sequence[Share]]) -> None:
+    def __init__(self, route: Route, endpoint: str, take: Callable[[bool], Sequence[BatchMember]]) -> None:
         self._route = route
         self._endpoint = endpoint
-        self._take: Callable[[bool], Sequence[Share]] | None = take
+        self._take: Callable[[bool], Sequence[BatchMember]] | None = take
         self._call: Call | None = None  # once it has been sealed
-        self.shares: Sequence[Share] = ()
+        self.shares: Sequence[BatchMember] = ()
         self.task: asyncio.Task[None] | None = None
 
-    def new_call(self, batch: Batch, headers: Sequence[str]) -> Call:
+    def new_call(self, batch: PendingBatch, headers: Sequence[str]) -> Call:
         """The call that all layers further in see. It has no body before it is sealed."""
         first = batch.first
-        if not isinstance(first, Share):
+        if not isinstance(first, BatchMember):
             raise AssertionError("all members are shares")
         theirs = first.call
-        call = theirs.stand_in(f"{theirs.request_id[:120]}-merged")
+        call = theirs.derive(f"{theirs.request_id[:120]}-merged")
         named = (*headers, "x-stainless-retry-count")  # which says how many attempts are left
         call.headers = {name: theirs.headers[name] for name in named if name in theirs.headers}
         # All of it is a guess: nobody knows yet who goes with it.
-        call.estimate = Estimate(0, batch.tokens + batch.calls * first.parsed.output, capped=False)
+        call.estimate = TokenEstimate(0, batch.tokens + batch.calls * first.parsed.output, capped=False)
         call.batch = self
         return call
 
-    def taken(self, *, only_first: bool = False) -> Sequence[Share]:
+    def taken(self, *, only_first: bool = False) -> Sequence[BatchMember]:
         """Who goes with it. Nobody joins it after this."""
         if self._take is not None:
             take, self._take = self._take, None
             self.shares = take(only_first)
         return self.shares
 
-    def seal(self, call: Call) -> None:
+    def materialise(self, call: Call) -> None:
         """Make the body, of those who are still here; again for each attempt."""
         if call.candidate is None:
             raise AssertionError("set before a call goes")
         self.shares = [share for share in self.taken() if not share.left]
         if not self.shares:
-            raise _Nobody
+            raise EmptyBatch
         self._call = call
         # Nobody's haste is the others': it ends when the time of the most patient one does.
         call.deadline = max(share.call.deadline for share in self.shares)
@@ -139,21 +139,21 @@ class Merged:
         )
         call.spans = ()
 
-    def bodies(self) -> Sequence[bytes]:
+    def source_bodies(self) -> Sequence[bytes]:
         """What its callers have sent."""
         return [share.call.body for share in self.shares]
 
-    async def send(self, inner: Handler, call: Call) -> Outcome:
+    async def send(self, inner: Handler, call: Call) -> BatchOutcome:
         """One call for all of them, and everybody told."""
         try:
             reply = await inner(call)
-        except Failure as failure:
+        except UpstreamFailure as failure:
             self._failed(call, failure)
-            failure.let_go()
-            return ended(failure)
-        except _Nobody:
+            failure.drop_frames()
+            return batch_outcome(failure)
+        except EmptyBatch:
             return FAILED
-        if isinstance(reply, Refusal):
+        if isinstance(reply, Rejection):
             # The place in the queue was the first one's, and so was the deadline.
             self.taken(only_first=reply.kind is DEADLINE_IN_QUEUE)
             self._tell_all(call, reply)
@@ -164,21 +164,25 @@ class Merged:
             "a batch's answer does not fit it; its calls are sent one by one",
             extra={"request_id": call.request_id, "calls": len(self.shares)},
         )
-        discarded(call, [call])
-        self._tell_all(call, ALONE)
+        record_discarded(call, [call])
+        self._tell_all(call, SEND_INDIVIDUALLY)
         return FAILED
 
-    def _failed(self, call: Call, failure: Failure) -> None:
+    def _failed(self, call: Call, failure: UpstreamFailure) -> None:
         several, of_input = len(self.taken()) > 1, failure.status in PASSED_THROUGH
         if failure.kind is UPSTREAM_PATH_UNKNOWN:
             of_input = call.endpoint == BATCH_CHAT  # which no caller has asked for
-        if several and failure.cause != TOTAL and (of_input or judge(failure).again in ("never", "overflow")):
+        if (
+            several
+            and failure.cause != TOTAL
+            and (of_input or classify(failure).retry_scope in ("never", "overflow"))
+        ):
             # Somebody's input is wrong, and nobody else shall suffer for it.
-            self._tell_all(call, ALONE)
+            self._tell_all(call, SEND_INDIVIDUALLY)
         elif several and failure.cause == STATUS and call.candidate is not None:
             # Its words may quote one of them, which is nothing for the others.
             told = f"Upstream `{call.candidate.upstream}` answered with status {failure.status}."
-            self._tell_all(call, failure.again(told))
+            self._tell_all(call, failure.copy(told))
         else:
             self._tell_all(call, failure)
 
@@ -188,7 +192,7 @@ class Merged:
             if not share.outcome.done():
                 share.outcome.set_exception(error)
 
-    def leave(self, share: Share) -> None:
+    def leave(self, share: BatchMember) -> None:
         """This caller has left. Who was under way has cost something."""
         if self._call is not None and share in self.shares:
             _show(share.call, self._call, len(self.shares))
@@ -203,7 +207,7 @@ class Merged:
 
     def _tell_all(self, call: Call, outcome: object) -> None:
         shares = self.taken()
-        size = 0 if outcome is ALONE else len(shares)
+        size = 0 if outcome is SEND_INDIVIDUALLY else len(shares)
         _pay(call, shares)
         for share in shares:
             _show(share.call, call, size)
@@ -214,7 +218,7 @@ class Merged:
         shares = self.shares
         if call.batch is None:
             _pay(call, shares)
-            tell_estimated(shares[0].call, call)
+            copy_estimated_note(shares[0].call, call)
             _show(shares[0].call, call, 1)
             shares[0].call.tokens, shares[0].call.cost = call.tokens, call.cost
             shares[0].call.generated, shares[0].call.finish = call.generated, call.finish
@@ -235,10 +239,10 @@ class Merged:
         return True
 
 
-def _pay(call: Call, shares: Sequence[Share]) -> None:
+def _pay(call: Call, shares: Sequence[BatchMember]) -> None:
     """For the attempts that came to nothing; who has left pays otherwise."""
     here = [share for share in shares if not share.left]
-    share_out(call, [share.call for share in here], [share.tokens for share in here])
+    split_failed_usage(call, [share.call for share in here], [share.tokens for share in here])
 
 
 def _as_itself(call: Call, theirs: Call) -> None:
@@ -253,7 +257,7 @@ def _show(member: Call, merged: Call, size: int) -> None:
     member.candidate = merged.candidate
     member.attempts += merged.attempts
     member.batch_size = size if size > 1 else 0
-    member.passing = merged.passing
+    member.upstream_headers = merged.upstream_headers
     member.sent_at = merged.sent_at
     member.answered_at = merged.answered_at
     member.queue_s = max(0.0, merged.sent_at - member.ready_at)

@@ -13,10 +13,10 @@ from operator import attrgetter
 from typing import NamedTuple, cast
 
 from gateway.core.caller import Priority
-from gateway.queueing.upstream_queue import OVER, WAITING, Lanes, Waiter
+from gateway.queueing.upstream_queue import DONE, QUEUED, KeyLanes, Waiter
 
 
-class Member(Waiter):
+class PendingCall(Waiter):
     """One call at the batcher. `items` and `tokens` (estimated input tokens) are at least 1."""
 
     __slots__ = ("items",)
@@ -28,7 +28,7 @@ class Member(Waiter):
         self.items = items
 
 
-class Room(NamedTuple):
+class BatchCapacity(NamedTuple):
     """What one batch may hold."""
 
     calls: int
@@ -36,7 +36,7 @@ class Room(NamedTuple):
     tokens: int
 
 
-class Pool:
+class PendingPool:
     """Who waits. `cost(tokens)` is how many seconds a batch of so many is expected to take.
 
     `oldest` and `tightest` are the earliest arrival and the nearest deadline, `math.inf` where nobody waits.
@@ -46,24 +46,24 @@ class Pool:
 
     def __init__(self, cost: Callable[[int], float]) -> None:
         self._cost = cost
-        self._lanes: dict[str, Lanes] = {}
+        self._lanes: dict[str, KeyLanes] = {}
         self._taken: dict[str, int] = {}  # tokens, of the callers that a choice has left behind
         self._arrivals = 0
         self.calls = self.items = self.tokens = 0
         self.oldest = self.tightest = math.inf
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[PendingCall]:
         for lanes in self._lanes.values():
             for lane in (lanes.interactive, lanes.batch):
-                yield from cast("Iterator[Member]", iter(lane.waiters))
+                yield from cast("Iterator[PendingCall]", iter(lane.waiters))
 
-    def add(self, member: Member) -> None:
+    def add(self, member: PendingCall) -> None:
         """It waits from now on."""
         self._arrivals += 1
-        member.number, member.state = self._arrivals, WAITING
+        member.number, member.state = self._arrivals, QUEUED
         lanes = self._lanes.get(member.key)
         if lanes is None:
-            lanes = self._lanes[member.key] = Lanes()
+            lanes = self._lanes[member.key] = KeyLanes()
         lanes.lane(member).waiters[member] = None
         self.calls += 1
         self.items += member.items
@@ -71,17 +71,17 @@ class Pool:
         self.oldest = min(self.oldest, member.arrived)
         self.tightest = min(self.tightest, member.deadline)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: PendingCall) -> None:
         """It waits no longer."""
         self._drop(member)
         self._look_around()
 
-    def first(self, now: float) -> Member:
+    def first(self, now: float) -> PendingCall:
         """Who would go first. Somebody must wait."""
         key = min(self._ranks(now))[3]
         return self._next(key, now)[1]
 
-    def hurried(self, room: Room, now: float) -> list[Member]:
+    def hurried(self, room: BatchCapacity, now: float) -> list[PendingCall]:
         """Out of the pool: those whose deadline does not leave the time for all that would go now."""
         lasts = self.lasts(room)
         late = [member for member in self if member.deadline - lasts <= now]
@@ -90,11 +90,11 @@ class Pool:
         self._look_around()
         return late
 
-    def lasts(self, room: Room) -> float:
+    def lasts(self, room: BatchCapacity) -> float:
         """Seconds that a batch of those who wait would take."""
         return self._cost(min(self.tokens, room.tokens))
 
-    def choose(self, room: Room, now: float) -> list[Member]:
+    def choose(self, room: BatchCapacity, now: float) -> list[PendingCall]:
         """Out of the pool: those who go together, in fair order."""
         if (
             self.calls <= room.calls
@@ -104,7 +104,7 @@ class Pool:
         ):
             chosen = sorted(self, key=attrgetter("number"))
             for member in chosen:
-                member.state = OVER
+                member.state = DONE
             self._lanes.clear()
             self.calls = self.items = self.tokens = 0
         else:
@@ -112,12 +112,12 @@ class Pool:
         self._look_around()
         return chosen
 
-    def _fair(self, room: Room, now: float) -> list[Member]:
+    def _fair(self, room: BatchCapacity, now: float) -> list[PendingCall]:
         """As many as fit. Who does not fit lets other callers go, and is ahead of them the next time."""
         ranks = self._ranks(now)
         heapify(ranks)
         taken = {key: tokens for _, tokens, _, key in ranks}
-        chosen: list[Member] = []
+        chosen: list[PendingCall] = []
         items = tokens = 0
         before = math.inf  # the nearest deadline of the chosen that can be kept at all
         while ranks and len(chosen) < room.calls:
@@ -152,15 +152,15 @@ class Pool:
             ranks.append((late, self._taken.get(key, least), member.number, key))
         return ranks
 
-    def _next(self, key: str, now: float) -> tuple[bool, Member]:
-        return cast("tuple[bool, Member]", self._lanes[key].first(now))
+    def _next(self, key: str, now: float) -> tuple[bool, PendingCall]:
+        return cast("tuple[bool, PendingCall]", self._lanes[key].first(now))
 
-    def _drop(self, member: Member) -> None:
+    def _drop(self, member: PendingCall) -> None:
         lanes = self._lanes[member.key]
         del lanes.lane(member).waiters[member]
         if not lanes.interactive.waiters and not lanes.batch.waiters:
             del self._lanes[member.key]
-        member.state = OVER
+        member.state = DONE
         self.calls -= 1
         self.items -= member.items
         self.tokens -= member.tokens

@@ -1,11 +1,11 @@
 """Calls that cost alike, what has been learned of them, and the way that they take now."""
 
-from gateway.batching.batcher import Bounds
-from gateway.batching.experiment import LOAD, SINGLE, TOGETHER, Way, Ways
-from gateway.batching.tuner import Tuning
+from gateway.batching.batcher import BatchLimits
+from gateway.batching.experiment import LOAD, LOCKSTEP, OFF, MergeExperiment, MergeMode
+from gateway.batching.tuner import BatchTuner
 
 
-class Kind:
+class BatchProfile:
     """All calls of one model, endpoint, size of answer and first upstream: they cost alike.
 
     `ways` are those that may be taken, the first one until another is known to be better.
@@ -13,22 +13,22 @@ class Kind:
 
     __slots__ = ("_tried", "bounds", "load", "tuning", "upstream", "ways")
 
-    def __init__(self, upstream: str, bounds: Bounds, ways: tuple[Way, ...]) -> None:
+    def __init__(self, upstream: str, bounds: BatchLimits, ways: tuple[MergeMode, ...]) -> None:
         self.upstream = upstream
         self.bounds = bounds
         self.ways = ways
-        self.tuning = Tuning(bounds.max_size, bounds.max_inflight)
-        self._tried = Ways(ways) if len(ways) > 1 else None
+        self.tuning = BatchTuner(bounds.max_size, bounds.max_inflight)
+        self._tried = MergeExperiment(ways) if len(ways) > 1 else None
         self.load = 0
 
     def come(self, now: float) -> bool:
         """A call is there. Whether it is to be merged where it would have to wait."""
         self.load += 1
         way = self._tried.arrived(self.load, now) if self._tried is not None else self.ways[0]
-        together = way == TOGETHER and self.load >= LOAD
+        together = way == LOCKSTEP and self.load >= LOAD
         if together is not self.tuning.awaits:
             self.tuning.together(together)
-        return way != SINGLE
+        return way != OFF
 
     def gone(self, now: float, *, served: bool = True) -> None:
         """It is over; `served` tells whether it has got an answer."""
@@ -41,5 +41,5 @@ class Kind:
         return self.tuning.view() | (self._tried.view() if self._tried is not None else {})
 
 
-Kinds = dict[tuple[str, str, int, str], Kind]
+BatchProfiles = dict[tuple[str, str, int, str], BatchProfile]
 """By model, endpoint, size of answer and first upstream."""

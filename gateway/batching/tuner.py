@@ -3,7 +3,7 @@
 import math
 from typing import Final, Literal
 
-Outcome = Literal["ok", "failed", "overloaded"]
+BatchOutcome = Literal["ok", "failed", "overloaded"]
 OK: Final = "ok"
 FAILED: Final = "failed"
 OVERLOADED: Final = "overloaded"  # a 429, or an upstream that says it is full
@@ -16,7 +16,7 @@ _GAP_S: Final = 0.010
 """The next of those who were answered together comes back within it, or none does."""
 
 
-class Tuning:
+class BatchTuner:
     """`size` stays within 1 and `max_size`, `inflight` within 1 and `max_inflight`.
 
     The cost is a + b x tokens seconds, fitted by least squares with exponential forgetting over the calls
@@ -51,7 +51,7 @@ class Tuning:
         a, b = self._line()
         return a + b * tokens
 
-    def ended(self, calls: int, tokens: int, seconds: float, outcome: Outcome, now: float) -> None:
+    def ended(self, calls: int, tokens: int, seconds: float, outcome: BatchOutcome, now: float) -> None:
         """Learn from an upstream call with so many members that is over `seconds` after it was sent."""
         if outcome == OK:
             self._n = self._n * _KEPT + 1.0

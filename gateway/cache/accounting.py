@@ -13,7 +13,7 @@ from gateway.usage.cost import cost
 Result = Literal["hit", "miss", "collapsed", "bypass", "store_error"]
 
 
-class Savings:
+class CacheMetrics:
     """Holder of every call that may be served from a kept answer or a shared call."""
 
     def __init__(self, metrics: Metrics, book: Callable[[Call], None]) -> None:
@@ -41,12 +41,18 @@ class Savings:
             self._usd(model).inc(call.saved_cost / NANO)
 
 
-def show(call: Call, ours: Call, *, first: bool) -> None:
+def copy_metadata(call: Call, ours: Call, *, first: bool) -> None:
     """What a caller's own call shows of the upstream call; its first token only once, for it is measured."""
-    call.candidate, call.attempts, call.passing = ours.candidate, ours.attempts, ours.passing
-    call.order = ours.order
-    call.finish, call.batch_size, call.changed = ours.finish, ours.batch_size, ours.changed
-    call.notes |= {name: value for name, value in ours.notes.items() if name not in call.notes}
+    call.candidate, call.attempts, call.upstream_headers = (
+        ours.candidate,
+        ours.attempts,
+        ours.upstream_headers,
+    )
+    call.candidates = ours.candidates
+    call.finish, call.batch_size, call.modified = ours.finish, ours.batch_size, ours.modified
+    call.response_notes |= {
+        name: value for name, value in ours.response_notes.items() if name not in call.response_notes
+    }
     if first:
         call.sent_at, call.answered_at, call.first_token_at = (
             ours.sent_at,
@@ -64,16 +70,16 @@ def show(call: Call, ours: Call, *, first: bool) -> None:
         call.queue_s = min(ours.queue_s, call.sent_at - call.ready_at)
 
 
-def pay(call: Call, ours: Call) -> None:
+def charge(call: Call, ours: Call) -> None:
     """This caller's key is charged for it."""
     call.cached_by = ""
     call.tokens, call.generated, call.estimated = ours.tokens, ours.generated, ours.estimated
-    call.cost, call.spent_before = ours.cost, ours.spent_before
+    call.cost, call.failed_usage = ours.cost, ours.failed_usage
     call.estimate = ours.estimate or call.estimate
     call.saved, call.saved_cost = ours.saved, ours.saved_cost
 
 
-def spare(call: Call, ours: Call) -> None:
+def mark_shared(call: Call, ours: Call) -> None:
     """This one has it for nothing."""
     call.cached_by = "collapsed"
     call.tokens, call.cost, call.estimate = NOTHING, 0, None

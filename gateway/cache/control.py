@@ -8,23 +8,23 @@ from typing import Final, NamedTuple
 _DIRECTIVE: Final = re.compile(r"\s*([a-z-]+)\s*(?:=\s*\"?([0-9]{1,10})\"?)?\s*", re.IGNORECASE | re.ASCII)
 
 
-class Wishes(NamedTuple):
+class CacheControl(NamedTuple):
     """May a kept answer be given, and the new one be kept; how old in seconds may it be; is it that or none.
 
     `any_answer`: the client wants to share answers that its request does not settle, too.
     """
 
-    look: bool = True
-    keep: bool = True
+    lookup: bool = True
+    store: bool = True
     max_age: float = math.inf
-    only_kept: bool = False
-    any_answer: bool = False
+    only_if_cached: bool = False
+    allow_sampled: bool = False
 
 
-USUAL: Final = Wishes()
+USUAL: Final = CacheControl()
 
 
-def wishes(headers: Mapping[str, str]) -> Wishes | None:
+def cache_control(headers: Mapping[str, str]) -> CacheControl | None:
     """What these request headers say; None: leave the call alone. What is not understood says nothing."""
     told = headers.get("x-sluice-cache")
     if told is None and "cache-control" not in headers:
@@ -36,12 +36,12 @@ def wishes(headers: Mapping[str, str]) -> Wishes | None:
     controls = [value for name, value in headers.items() if name.lower() == "cache-control"]
     directives = _directives(",".join(controls))
     max_age = directives.get("max-age")
-    return Wishes(
-        look="no-cache" not in directives,
-        keep="no-store" not in directives,
+    return CacheControl(
+        lookup="no-cache" not in directives,
+        store="no-store" not in directives,
         max_age=math.inf if max_age is None else float(max_age),
-        only_kept="only-if-cached" in directives,
-        any_answer=told == "on",
+        only_if_cached="only-if-cached" in directives,
+        allow_sampled=told == "on",
     )
 
 

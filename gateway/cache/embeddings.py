@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from gateway.cache.control import Wishes
-from gateway.cache.lookup import Hit, Terms, entry_of
-from gateway.cache.single_flight import Flown, Keep
-from gateway.cache.store import Entry, Kept
-from gateway.core.call import EMBEDDINGS, Call, Handler, Reply, Tokens
-from gateway.core.errors import INVALID, UPSTREAM_INVALID_RESPONSE, Failure, Refusal
+from gateway.cache.control import CacheControl
+from gateway.cache.lookup import CachePolicy, LookupResult, entry_of
+from gateway.cache.single_flight import Fetched, StoreAction
+from gateway.cache.store import CacheEntry, CacheHit
+from gateway.core.call import EMBEDDINGS, Call, Handler, Reply, TokenUsage
+from gateway.core.errors import INVALID, UPSTREAM_INVALID_RESPONSE, Rejection, UpstreamFailure
 from gateway.wire.json import splice
 from gateway.wire.json.members import edited, members, object_of
 from gateway.wire.openai.demerge import read_items
@@ -56,30 +56,30 @@ def nothing_used(model: bytes) -> Fields:
 _UNKNOWN: Final = "The upstream did not answer each item of the request once."
 
 
-class ItemsQuestion:
+class EmbeddingsRequest:
     """Of an embeddings call."""
 
     def __init__(
-        self, call: Call, terms: Terms, wishes: Wishes, parsed: Mergeable, keys: Sequence[bytes]
+        self, call: Call, terms: CachePolicy, wishes: CacheControl, parsed: Mergeable, keys: Sequence[bytes]
     ) -> None:
         """`keys` has one for each item of `parsed`."""
         self.wishes = wishes
-        self.hit: Hit | None = None
-        self.landed = 0
+        self.hit: LookupResult | None = None
+        self.completed_flights = 0
         # With kept items in its answer, a flight is for those who take them as old as they are.
-        self.flight = b"".join([*keys, b"<%f" % wishes.max_age, b"" if wishes.look else b"!"])
+        self.flight = b"".join([*keys, b"<%f" % wishes.max_age, b"" if wishes.lookup else b"!"])
         self._terms = terms
         self._model = call.route.encoded if call.route is not None else b'""'
         self._keys = keys
         self._unique = dict(zip(keys, zip(parsed.items, parsed.weights, strict=True), strict=True))
-        self._found: dict[bytes, Kept] = {}
+        self._found: dict[bytes, CacheHit] = {}
 
     @property
     def forwarded(self) -> str:
         """Why an upstream has to be asked."""
-        return "partial" if self._found else "miss" if self.wishes.look else "request"
+        return "partial" if self._found else "miss" if self.wishes.lookup else "request"
 
-    async def find(self) -> Hit | None:
+    async def find(self) -> LookupResult | None:
         """All items, if all are kept; else what is kept of them is used when the others are asked for."""
         keys = list(self._unique)
         found = zip(keys, await self._terms.store.get(keys), strict=True)
@@ -90,7 +90,7 @@ class ItemsQuestion:
             return None
         bodies = [self._found[key].entry.body for key in self._keys]
         tokens, cost = self._saved()
-        self.hit = Hit(
+        self.hit = LookupResult(
             Reply(200, joined(nothing_used(self._model), bodies)),
             tokens,
             cost,
@@ -99,7 +99,7 @@ class ItemsQuestion:
         )
         return self.hit
 
-    async def fly(self, inner: Handler, call: Call) -> Flown:
+    async def fetch(self, inner: Handler, call: Call) -> Fetched:
         """Ask an upstream for what is missing."""
         missing = [key for key in self._unique if key not in self._found]
         partial_request = len(missing) < len(self._keys)
@@ -107,14 +107,14 @@ class ItemsQuestion:
             call.body = narrowed(call.body, [self._unique[key][0] for key in missing])
             call.spans, call.estimate = splice.model_spans(call.body), None
         reply = await inner(call)
-        if isinstance(reply, Refusal):
-            return Flown(reply)
+        if isinstance(reply, Rejection):
+            return Fetched(reply)
         call.outcome = "ok"
         read = items_of(reply.body, len(missing))
         if read is None:
             if partial_request:
-                raise Failure(UPSTREAM_INVALID_RESPONSE, _UNKNOWN, cause=INVALID)
-            return Flown(reply)
+                raise UpstreamFailure(UPSTREAM_INVALID_RESPONSE, _UNKNOWN, cause=INVALID)
+            return Fetched(reply)
         fields, items = read
         if self._found:
             call.saved, call.saved_cost = self._saved()  # of those who pay for the rest
@@ -123,31 +123,31 @@ class ItemsQuestion:
             bodies = dict(zip(missing, items, strict=True))
             bodies |= {key: kept.entry.body for key, kept in self._found.items()}
             reply = Reply(reply.status, joined(fields, [bodies[key] for key in self._keys]))
-        return Flown(reply, keep)
+        return Fetched(reply, keep)
 
-    def hear(self, events: bytes) -> None:
+    def on_events(self, events: bytes) -> None:
         """Vectors are not streamed."""
 
-    def heard(self, call: Call) -> Keep | None:
+    def on_complete(self, call: Call) -> StoreAction | None:
         """Vectors are not streamed."""
         return None
 
-    def _keep(self, call: Call, keys: Sequence[bytes], items: Sequence[bytes]) -> Keep | None:
+    def _keep(self, call: Call, keys: Sequence[bytes], items: Sequence[bytes]) -> StoreAction | None:
         route = call.route
-        if call.changed or route is None or call.candidate not in route.candidates:
+        if call.modified or route is None or call.candidate not in route.candidates:
             return None
         whole = entry_of(call, b"")
         weights = [self._unique[key][1] for key in keys]
         inputs = shares(whole.tokens.input, weights)
         costs = shares(whole.cost, weights) if whole.cost is not None else [None] * len(keys)
         entries = [
-            (key, Entry(item, Tokens(given), cost))
+            (key, CacheEntry(item, TokenUsage(given), cost))
             for key, item, given, cost in zip(keys, items, inputs, costs, strict=True)
         ]
         return partial(self._terms.store.put, entries, self._terms.ttl)
 
-    def _saved(self) -> tuple[Tokens, int | None]:
+    def _saved(self) -> tuple[TokenUsage, int | None]:
         """What the items that are kept took."""
         entries = [kept.entry for kept in self._found.values()]
         costs = [one.cost for one in entries if one.cost is not None]
-        return Tokens(sum(one.tokens.input for one in entries)), sum(costs) if costs else None
+        return TokenUsage(sum(one.tokens.input for one in entries)), sum(costs) if costs else None

@@ -41,7 +41,7 @@ _decode = msgspec.json.Decoder(dict[str, Any], float_hook=_number).decode
 _decode_any = msgspec.json.Decoder(float_hook=_number).decode
 
 
-class Reading(NamedTuple):
+class RequestDigest(NamedTuple):
     """What is to know of one body.
 
     `digest` is of all that counts. `exact`: its temperature is 0, said by the client itself. `form` tells
@@ -54,14 +54,14 @@ class Reading(NamedTuple):
     usage: bool
 
 
-class Readings:
+class RequestDigests:
     """Bodies as read; those that came again within the last `most` are known by the digest of their bytes."""
 
     def __init__(self, most: int = 4096) -> None:
         self._most = most
-        self._known: OrderedDict[bytes, Reading | None] = OrderedDict()
+        self._known: OrderedDict[bytes, RequestDigest | None] = OrderedDict()
 
-    def of(self, body: bytes) -> Reading | None:
+    def of(self, body: bytes) -> RequestDigest | None:
         """None for a body that cannot be told from others for certain, such as one with a name twice."""
         raw = hashlib.sha256(body).digest()
         known = self._known
@@ -76,7 +76,7 @@ class Readings:
         return reading
 
 
-def read(body: bytes) -> Reading | None:
+def read(body: bytes) -> RequestDigest | None:
     """As `Readings.of`, of a body that is one valid JSON object."""
     found = _told_apart(body)
     if found is None:
@@ -88,7 +88,7 @@ def read(body: bytes) -> Reading | None:
     exact = type(temperature) is int and temperature == 0  # false equals 0 too
     form = _encode([True, options]) if stream else b""
     usage = stream and isinstance(options, dict) and options.get("include_usage") is True
-    return Reading(digest, exact, form, usage)
+    return RequestDigest(digest, exact, form, usage)
 
 
 def scope(

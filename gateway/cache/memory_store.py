@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from gateway.cache.store import Entry, Kept
+from gateway.cache.store import CacheEntry, CacheHit
 from gateway.core.clock import Clock
 
 OVERHEAD: Final = 512
@@ -15,12 +15,12 @@ _LARGEST_PART: Final = 8
 
 
 class _Stored(NamedTuple):
-    entry: Entry
+    entry: CacheEntry
     at: float
     ttl: float
 
 
-class MemoryAnswers:
+class MemoryCacheStore:
     """An `Answers` store. What has expired makes room when it is asked for, or when it is its turn."""
 
     def __init__(self, max_bytes: int, clock: Clock, grown: Callable[[int, int], None]) -> None:
@@ -35,12 +35,12 @@ class MemoryAnswers:
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def get(self, keys: Sequence[bytes]) -> list[Kept | None]:
+    async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
         """One for each key."""
         now = self._clock()
         return [self._get(key, now) for key in keys]
 
-    async def put(self, entries: Sequence[tuple[bytes, Entry]], ttl: float) -> None:
+    async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
         """Keep these; those used longest ago go."""
         now = self._clock()
         for key, entry in entries:
@@ -55,7 +55,7 @@ class MemoryAnswers:
         self.max_bytes, self.largest = max_bytes, max_bytes // _LARGEST_PART
         self._make_room()
 
-    def _get(self, key: bytes, now: float) -> Kept | None:
+    def _get(self, key: bytes, now: float) -> CacheHit | None:
         stored = self._entries.get(key)
         if stored is None:
             return None
@@ -64,7 +64,7 @@ class MemoryAnswers:
             self._drop(key)
             return None
         self._entries.move_to_end(key)
-        return Kept(stored.entry, age, stored.ttl - age)
+        return CacheHit(stored.entry, age, stored.ttl - age)
 
     def _make_room(self) -> None:
         while self.bytes > self.max_bytes:
@@ -76,7 +76,7 @@ class MemoryAnswers:
         if stored is not None:
             self._count(-1, stored.entry)
 
-    def _count(self, sign: int, entry: Entry) -> None:
+    def _count(self, sign: int, entry: CacheEntry) -> None:
         size = sign * (len(entry.body) + OVERHEAD)
         self.bytes += size
         self._grown(sign, size)

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.store import Entry, Kept, Unreachable
-from gateway.core.call import Tokens
+from gateway.cache.store import CacheEntry, CacheHit, CacheUnavailable
+from gateway.core.call import TokenUsage
 from gateway.core.clock import Clock, unix
 from gateway.core.units import Secret
-from gateway.redis.command import Command, Head, Script, Trouble
-from gateway.redis.pipelined import Link
+from gateway.redis.command import Command, Head, RedisFailure, Script
+from gateway.redis.pipelined import PipelinedRedis
 
 LARGEST: Final = 1024 * 1024
 """Bytes of one answer; more would hold up all that come behind it."""
@@ -41,7 +41,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Record).decode
 
 
-class RedisAnswers:
+class RedisCacheStore:
     """An `Answers` store. `start` it, and `stop` it at the end."""
 
     def __init__(
@@ -54,7 +54,7 @@ class RedisAnswers:
         self.largest = LARGEST
         self._prefix = f"{prefix}:{{cache}}:".encode()
         self._clock = clock
-        self._link = Link(url, timeout, [_GET, _PUT], self._probe, failed)
+        self._link = PipelinedRedis(url, timeout, [_GET, _PUT], self._probe, failed)
 
     async def start(self) -> None:
         """Connect; a Redis that does not answer is looked for in the background."""
@@ -64,16 +64,16 @@ class RedisAnswers:
         """Close the connection."""
         await self._link.stop()
 
-    async def get(self, keys: Sequence[bytes]) -> list[Kept | None]:
+    async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
         """One for each key, in one round trip or a few."""
-        found: list[Kept | None] = []
+        found: list[CacheHit | None] = []
         now = self._clock()
         for start in range(0, len(keys), _AT_ONCE):
             reply = await self._ask(_GET, keys[start : start + _AT_ONCE], ())
             found += [_kept(value, now) for value in _split(reply)]
         return found
 
-    async def put(self, entries: Sequence[tuple[bytes, Entry]], ttl: float) -> None:
+    async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
         """Keep these."""
         now = self._clock()
         fitting = [one for one in entries if len(one[1].body) <= LARGEST]
@@ -86,20 +86,20 @@ class RedisAnswers:
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         head = Head.of([self._prefix + key.hex().encode() for key in keys])
         try:
-            self._link.ask(Command(script, head, arguments, partial(_told, waiter), waiter))
+            self._link.request(Command(script, head, arguments, partial(_told, waiter), waiter))
             return await waiter
-        except Trouble as trouble:
-            raise Unreachable(trouble.kind) from None
+        except RedisFailure as trouble:
+            raise CacheUnavailable(trouble.kind) from None
 
     def _probe(self) -> Command:
         head = Head.of([self._prefix + b"probe"])
         return Command(_PUT, head, (_PROBE_MS, b""), lambda _: None)
 
 
-def _told(waiter: asyncio.Future[bytes], reply: bytes | Trouble) -> None:
+def _told(waiter: asyncio.Future[bytes], reply: bytes | RedisFailure) -> None:
     if waiter.done():
         return
-    if isinstance(reply, Trouble):
+    if isinstance(reply, RedisFailure):
         waiter.set_exception(reply)
     else:
         waiter.set_result(reply)
@@ -114,7 +114,7 @@ def _split(reply: bytes) -> list[bytes]:
     return values
 
 
-def _kept(value: bytes, now: float) -> Kept | None:
+def _kept(value: bytes, now: float) -> CacheHit | None:
     try:
         record = _decode(value) if value else None
     except msgspec.DecodeError:  # another version's
@@ -122,5 +122,5 @@ def _kept(value: bytes, now: float) -> Kept | None:
     if record is None:
         return None
     age = max(0.0, now - record.at)
-    entry = Entry(record.body, Tokens(*record.tokens), record.cost)
-    return Kept(entry, age, max(0.0, record.ttl - age))
+    entry = CacheEntry(record.body, TokenUsage(*record.tokens), record.cost)
+    return CacheHit(entry, age, max(0.0, record.ttl - age))

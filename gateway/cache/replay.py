@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.cache.stream_assembly import StreamedChoice, Unknown
-from gateway.core.call import CHAT, Tokens
+from gateway.core.call import CHAT, TokenUsage
 from gateway.wire.json.members import object_of
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -28,10 +28,10 @@ _CHUNK: Final = {True: b'"chat.completion.chunk"', False: b'"text_completion"'}
 _DONE: Final = b"data: [DONE]\n\n"
 _MOST_CHOICES: Final = 128
 
-Fields = Mapping[str, bytes | Raw]
+AnswerFields = Mapping[str, bytes | Raw]
 
 
-class Assembler:
+class AnswerAssembler:
     """Sans-IO: feed whole events; `whole` is the answer, if all of it has come and been understood."""
 
     def __init__(self, endpoint: str, limit: int) -> None:
@@ -63,7 +63,7 @@ class Assembler:
         if self._size > self._limit:
             self._give_up()
 
-    def whole(self, tokens: Tokens | None) -> bytes | None:
+    def whole(self, tokens: TokenUsage | None) -> bytes | None:
         """The answer; `tokens` is what it has used where the stream itself does not tell."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         all_there = 0 < len(choices) == max(self._choices, default=0) + 1
@@ -174,11 +174,11 @@ def _numbered(calls: Raw) -> bytes:
     return b"[%b]" % b",".join(numbered)
 
 
-def _event(fields: Fields) -> bytes:
+def _event(fields: AnswerFields) -> bytes:
     return b"data: %b\n\n" % object_of(fields)
 
 
-def _usage_of(tokens: Tokens) -> dict[str, Any]:
+def _usage_of(tokens: TokenUsage) -> dict[str, Any]:
     usage: dict[str, Any] = {
         "prompt_tokens": tokens.input,
         "completion_tokens": tokens.output,

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, cast
 
-from gateway.cache.accounting import pay, show, spare
-from gateway.cache.fan_out import Branch, Fan
-from gateway.cache.store import Unreachable
+from gateway.cache.accounting import charge, copy_metadata, mark_shared
+from gateway.cache.fan_out import FanOut, Subscriber
+from gateway.cache.store import CacheUnavailable
 from gateway.core.call import Call, Handler, Reply
 from gateway.core.caller import INTERACTIVE
 from gateway.core.clock import Clock
@@ -25,52 +25,54 @@ from gateway.core.errors import (
     RESET,
     TOTAL,
     UPSTREAM_TIMEOUT,
-    Failure,
-    Refusal,
+    Rejection,
+    UpstreamFailure,
 )
-from gateway.core.stream import Pumped, outcome_of
+from gateway.core.stream import EventStream, outcome_of
 from gateway.telemetry.logging import logger
 from gateway.usage.call_usage import NOTHING
 
-_GIVEN_UP: Final = Failure(INTERNAL_ERROR, "Internal error of the gateway.", cause=RESET)
-_LATE: Final = Failure(UPSTREAM_TIMEOUT, "The answer did not come within this call's time-out.", cause=TOTAL)
+_GIVEN_UP: Final = UpstreamFailure(INTERNAL_ERROR, "Internal error of the gateway.", cause=RESET)
+_LATE: Final = UpstreamFailure(
+    UPSTREAM_TIMEOUT, "The answer did not come within this call's time-out.", cause=TOTAL
+)
 _WORTH_S: Final = 1.0
 """With so much time left, when it was too late for another one, a call is worth asking again."""
 
-Keep = Callable[[], Awaitable[None]]
+StoreAction = Callable[[], Awaitable[None]]
 """Keeps an answer."""
 
 
-class Flown(NamedTuple):
+class Fetched(NamedTuple):
     """What a flight has brought; `keep` is None where it is not to be kept, or a stream still under way."""
 
-    reply: Reply | Refusal
-    keep: Keep | None = None
+    reply: Reply | Rejection
+    keep: StoreAction | None = None
 
 
-class Errand(Protocol):
+class Fetcher(Protocol):
     """What a flight is for."""
 
-    async def fly(self, inner: Handler, call: Call) -> Flown:
+    async def fetch(self, inner: Handler, call: Call) -> Fetched:
         """Get it from an upstream. Raises Failure."""
 
-    def hear(self, events: bytes) -> None:
+    def on_events(self, events: bytes) -> None:
         """A part of a stream that passes."""
 
-    def heard(self, call: Call) -> Keep | None:
+    def on_complete(self, call: Call) -> StoreAction | None:
         """The stream has ended well; as `Flown.keep`."""
 
 
-_Told = Reply | Refusal | Failure | None
+_Told = Reply | Rejection | UpstreamFailure | None
 
 
-class _Member:
+class _Waiter:
     """One caller of a flight, and the future on which it waits."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.turn: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
-        self.branch: Branch | None = None
+        self.branch: Subscriber | None = None
 
     def tell(self, outcome: "_Told") -> None:
         if not self.turn.done():
@@ -80,17 +82,17 @@ class _Member:
 class Flight:
     """One upstream call, and who shares it."""
 
-    def __init__(self, call: Call, errand: Errand, clock: Clock) -> None:
+    def __init__(self, call: Call, errand: Fetcher, clock: Clock) -> None:
         """`call` is what goes upstream."""
         self.call = call
         self.task: asyncio.Task[None] | None = None
-        self.members: list[_Member] = []
+        self.members: list[_Waiter] = []
         self._errand = errand
         self._clock = clock
         self._deadline = call.deadline  # of who began it; it may have been sent with no later one
-        self._outcome: Reply | Refusal | Failure | None = None
-        self._stream: Pumped | None = None
-        self._fan: Fan | None = None
+        self._outcome: Reply | Rejection | UpstreamFailure | None = None
+        self._stream: EventStream | None = None
+        self._fan: FanOut | None = None
         self._stored = False
         self._over = False
 
@@ -99,9 +101,9 @@ class Flight:
         """Whether one more may join."""
         return bool(self.members) and (self._fan is None or self._fan.open)
 
-    async def share(self, call: Call) -> Reply | Refusal | None:
+    async def share(self, call: Call) -> Reply | Rejection | None:
         """Its answer for one more caller; None for one who may do better by asking again. Raises Failure."""
-        member, expiry = _Member(call), None
+        member, expiry = _Waiter(call), None
         ours = self.call
         ours.deadline = max(ours.deadline, call.deadline)  # nobody's haste is the others'
         if call.priority == INTERACTIVE:
@@ -122,25 +124,25 @@ class Flight:
         finally:
             if expiry is not None:
                 expiry.cancel()
-        if isinstance(outcome, Failure):
-            raise outcome.again()
+        if isinstance(outcome, UpstreamFailure):
+            raise outcome.copy()
         return outcome
 
-    async def run(self, inner: Handler) -> Keep | None:
+    async def run(self, inner: Handler) -> StoreAction | None:
         """Fly, and tell everybody; what is to be done then to keep the answer."""
         call, keep = self.call, None
         try:
-            flown = await self._errand.fly(inner, call)
+            flown = await self._errand.fetch(inner, call)
             keep, self._stored = flown.keep, flown.keep is not None
             if isinstance(flown.reply, Reply) and flown.reply.stream is not None:
-                keep = await self._pump(cast(Pumped, flown.reply.stream), flown.reply)
+                keep = await self._pump(cast(EventStream, flown.reply.stream), flown.reply)
             else:
                 call.outcome = "ok" if isinstance(flown.reply, Reply) else flown.reply.kind.outcome
                 self._tell_all(flown.reply)
-        except Failure as failure:
+        except UpstreamFailure as failure:
             call.outcome = failure.kind.outcome
             self._tell_all(failure)
-            failure.let_go()
+            failure.drop_frames()
         except asyncio.CancelledError:
             call.outcome = "client_gone"
             raise
@@ -159,14 +161,14 @@ class Flight:
             self.task = None  # which would hold on to what has ended it
         return keep
 
-    async def _pump(self, stream: Pumped, reply: Reply) -> Keep | None:
+    async def _pump(self, stream: EventStream, reply: Reply) -> StoreAction | None:
         """Hand a stream on to everybody, to its end."""
         call = self.call
-        self._stream, self._fan = stream, Fan(self._errand.hear, self._clock)
+        self._stream, self._fan = stream, FanOut(self._errand.on_events, self._clock)
         try:
             self._tell_all(reply)
             stream.attach(self._fan)
-            failure = await stream.over
+            failure = await stream.finished
         finally:
             stream.close()
             told = stream.reader
@@ -175,60 +177,62 @@ class Flight:
         self._over = True
         payer = next(iter(self.members), None)
         if payer is not None and payer.branch is not None:
-            pay(payer.call, call)
+            charge(payer.call, call)
             payer.branch.reader.hear(told)
         for member in self.members[1:]:
-            spare(member.call, call)
+            mark_shared(member.call, call)
         self._fan.end(failure, told.error, told.finish)
-        return self._errand.heard(call) if failure is None else None
+        return self._errand.on_complete(call) if failure is None else None
 
-    def _tell_all(self, outcome: Reply | Refusal | Failure) -> None:
+    def _tell_all(self, outcome: Reply | Rejection | UpstreamFailure) -> None:
         self._outcome = outcome
         for member in tuple(self.members):
             self._tell(member, outcome)
 
-    def _expire(self, member: _Member) -> None:
+    def _expire(self, member: _Waiter) -> None:
         """It has no time left. Where nobody has more than it, the upstream call itself ends for that."""
         if not member.turn.done() and self.call.deadline > member.call.deadline:
             self._leave(member)
             member.tell(_LATE)
 
-    def _tell(self, member: _Member, outcome: Reply | Refusal | Failure) -> None:
+    def _tell(self, member: _Waiter, outcome: Reply | Rejection | UpstreamFailure) -> None:
         call, ours = member.call, self.call
         if not isinstance(outcome, Reply) and self._others(call, outcome):
             self.members.remove(member)
             member.tell(None)
             return
         first = member is self.members[0]
-        show(call, ours, first=first)
+        copy_metadata(call, ours, first=first)
         if self._fan is not None and isinstance(outcome, Reply):
-            member.branch = branch = Branch(self._fan, lambda _: self._leave(member))
+            member.branch = branch = Subscriber(self._fan, lambda _: self._leave(member))
             self._fan.join(branch)
             outcome = Reply(outcome.status, stream=branch)
             if self._over:
-                spare(call, ours)
+                mark_shared(call, ours)
         elif first:
-            pay(call, ours)
+            charge(call, ours)
         else:
-            spare(call, ours)
-        status = call.notes.get("cache-status", "")
+            mark_shared(call, ours)
+        status = call.response_notes.get("cache-status", "")
         if call.cached_by == "collapsed":
-            call.notes["cache-status"] = f"{status}; collapsed"
+            call.response_notes["cache-status"] = f"{status}; collapsed"
         elif self._stored:
-            call.notes["cache-status"] = f"{status}; stored"
+            call.response_notes["cache-status"] = f"{status}; stored"
         member.tell(outcome)
 
-    def _others(self, call: Call, outcome: Refusal | Failure) -> bool:
+    def _others(self, call: Call, outcome: Rejection | UpstreamFailure) -> bool:
         """Whether this came of another one's budget or haste, and not of what this call has."""
         ours, kind = self.call, outcome.kind
         if kind is INSUFFICIENT_QUOTA and ours.ceiling is not None:
             return call.ceiling is None or call.ceiling > ours.ceiling
-        if kind is not DEADLINE_IN_QUEUE and not (isinstance(outcome, Failure) and outcome.cause == TOTAL):
+        if kind is not DEADLINE_IN_QUEUE and not (
+            isinstance(outcome, UpstreamFailure) and outcome.cause == TOTAL
+        ):
             return False
         now = self._clock()
         return self._deadline - now < _WORTH_S <= call.deadline - now
 
-    def _leave(self, member: _Member) -> None:
+    def _leave(self, member: _Waiter) -> None:
         """It has left, or has all of its stream. A flight without anybody ends."""
         if member not in self.members:
             return
@@ -240,8 +244,8 @@ class Flight:
                 # What it has cost so far others will pay for.
                 member.call.tokens, member.call.estimate = NOTHING, None
             return
-        show(member.call, self.call, first=True)
-        pay(member.call, self.call)
+        copy_metadata(member.call, self.call, first=True)
+        charge(member.call, self.call)
         if self._stream is not None and member.branch is not None:
             member.branch.reader.hear(self._stream.reader)
         if self.task is not None:
@@ -268,12 +272,12 @@ class Flights:
         flight = self._under_way.get((inner, key))
         return flight if flight is not None and flight.open else None
 
-    def start(self, inner: Handler, key: bytes, call: Call, errand: Errand) -> Flight:
+    def start(self, inner: Handler, key: bytes, call: Call, errand: Fetcher) -> Flight:
         """A new one, for this caller and those who join it; to be shared in the same turn of the loop."""
-        ours = call.stand_in(f"{call.request_id[:120]}-shared")
+        ours = call.derive(f"{call.request_id[:120]}-shared")
         ours.body, ours.spans, ours.stream = call.body, call.spans, call.stream
         ours.estimate, ours.day = call.estimate, call.day
-        ours.counted = True  # of a stream too its usage is asked for: it is kept with the answer
+        ours.needs_usage = True  # of a stream too its usage is asked for: it is kept with the answer
         flight = self._under_way[inner, key] = Flight(ours, errand, self._clock)
         flight.task = task = asyncio.create_task(self._run(inner, key, flight))
         self._tasks.add(task)
@@ -291,7 +295,7 @@ class Flights:
         try:
             keep = await flight.run(inner)
             if keep is not None:
-                with suppress(Unreachable):
+                with suppress(CacheUnavailable):
                     await keep()  # who comes before it is done joins the flight
         finally:
             self.landed += 1

@@ -3,39 +3,39 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """An answer, or one item of one, and what it took to make it.
 
     `cost` is in nano-dollars, None where the price is not known.
     """
 
     body: bytes
-    tokens: Tokens
+    tokens: TokenUsage
     cost: int | None
 
 
-class Kept(NamedTuple):
+class CacheHit(NamedTuple):
     """An entry that is there; its age, and how long it will be kept from now on, in seconds."""
 
-    entry: Entry
+    entry: CacheEntry
     age: float
     left: float
 
 
-class Unreachable(Exception):
+class CacheUnavailable(Exception):
     """The store cannot be asked now."""
 
 
-class Answers(Protocol):
+class CacheStore(Protocol):
     """Where answers are kept. `largest` is the most bytes of one that is taken."""
 
     largest: int
 
-    async def get(self, keys: Sequence[bytes]) -> list[Kept | None]:
+    async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
         """One for each key, in order. Raises Unreachable."""
 
-    async def put(self, entries: Sequence[tuple[bytes, Entry]], ttl: float) -> None:
+    async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
         """Keep these for `ttl` seconds, if there is room. Raises Unreachable."""

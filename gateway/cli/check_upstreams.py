@@ -12,7 +12,7 @@ import msgspec
 from yarl import URL
 
 from gateway import __version__
-from gateway.config.model import Config, Upstream
+from gateway.config.model import Config, UpstreamConfig
 from gateway.config.problems import did_you_mean, join, quoted
 from gateway.http.client.upstream import fixed_headers
 
@@ -53,7 +53,7 @@ async def ask_all(config: Config) -> list[Finding]:
         return list(await asyncio.gather(*(_ask(session, config, one) for one in config.upstreams.values())))
 
 
-async def _ask(session: aiohttp.ClientSession, config: Config, upstream: Upstream) -> Finding:
+async def _ask(session: aiohttp.ClientSession, config: Config, upstream: UpstreamConfig) -> Finding:
     try:
         status, body = await _get(session, upstream)
         listed = _models(upstream, status, body)
@@ -65,7 +65,7 @@ async def _ask(session: aiohttp.ClientSession, config: Config, upstream: Upstrea
     return Finding(upstream.name, True, f"ok, {len(listed)} model{'' if len(listed) == 1 else 's'}")
 
 
-async def _get(session: aiohttp.ClientSession, upstream: Upstream) -> tuple[int, bytes]:
+async def _get(session: aiohttp.ClientSession, upstream: UpstreamConfig) -> tuple[int, bytes]:
     key = upstream.api_key.reveal() if upstream.api_key is not None else None
     extra = {name: value.reveal() for name, value in upstream.headers.items()}
     headers = fixed_headers(key, extra, f"sluice/{__version__}")
@@ -108,7 +108,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
     return os.strerror(error.os_error.errno) if error.os_error.errno else "refused"
 
 
-def _models(upstream: Upstream, status: int, body: bytes) -> list[str]:
+def _models(upstream: UpstreamConfig, status: int, body: bytes) -> list[str]:
     """The names in an OpenAI-shaped list of models."""
     if status in (401, 403):
         if upstream.api_key is None:
@@ -130,7 +130,7 @@ def _models(upstream: Upstream, status: int, body: bytes) -> list[str]:
     raise _WrongError(f"no OpenAI-shaped list of models at {path}/models (status {status}); {advice}")
 
 
-def _unlisted(config: Config, upstream: Upstream, listed: Iterable[str]) -> Iterable[str]:
+def _unlisted(config: Config, upstream: UpstreamConfig, listed: Iterable[str]) -> Iterable[str]:
     names = set(listed)
     for public, model in config.models.items():
         for i, candidate in enumerate(model.candidates):

@@ -11,13 +11,13 @@ from pathlib import Path
 import uvloop
 
 from gateway.assembly.gateway import Gateway
-from gateway.assembly.reload import Reloader, Source, take, tell
+from gateway.assembly.reload import ConfigSource, Reloader, take, tell
 from gateway.config.model import Config
 from gateway.http.server.listener import assert_c_parser
-from gateway.process.lifecycle import Signals, cannot_count, cannot_listen, listening, settle_memory
+from gateway.process.lifecycle import Signals, cannot_listen, freeze_gc, listening, log_usage_error
 from gateway.process.supervisor import supervise
 from gateway.telemetry import logging as log
-from gateway.usage.store import UsageTrouble
+from gateway.usage.store import UsageUnavailable
 
 _DESCRIPTORS_PER_STREAM = 2  # one to the client, one to the upstream
 _OTHER_DESCRIPTORS = 64  # listeners, admin, log, Python's own
@@ -28,7 +28,7 @@ def serve(path: Path, host: str | None, port: int | None, workers: int | None) -
     given = {"host": host, "port": port, "workers": workers}
     overrides = {name: value for name, value in given.items() if value is not None}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
-    source = Source(path, os.environ, overrides)
+    source = ConfigSource(path, os.environ, overrides)
     loaded = source.read()
     if loaded.config is None:
         for problem in loaded.problems:
@@ -63,16 +63,16 @@ def raise_descriptor_limit() -> int:
     return soft
 
 
-async def _serve_alone(config: Config, source: Source) -> int:
+async def _serve_alone(config: Config, source: ConfigSource) -> int:
     gateway = Gateway(config)
     signals = Signals()
     try:
         await gateway.start()
     except OSError as error:
         return cannot_listen(error)
-    except UsageTrouble as error:
-        return cannot_count(error)
-    settle_memory()
+    except UsageUnavailable as error:
+        return log_usage_error(error)
+    freeze_gc()
     listening(config, gateway.port, gateway.admin_port)
     reloader = Reloader(source, config, partial(take, gateway), gateway.reloads)
     reloading = asyncio.create_task(reloader.run(signals.reload))

@@ -2,24 +2,24 @@
 
 from typing import Literal, get_args
 
-from gateway.config.scalars import Amount, Flag, LogProbability, Path, Section, Share
+from gateway.config.scalars import Amount, Flag, LogProbability, Path, Section, ShareScalar
 
 Check = Literal["finish", "empty", "refusal", "json", "arithmetic", "logprob"]
 
 
-class Complexity(Section, frozen=True, kw_only=True):
+class ComplexityConfig(Section, frozen=True, kw_only=True):
     """Which calls are strong: at most this share, at most these nano-dollars; None is no bound.
 
     `weights` is a file that `sluice calibrate` has written; None: those of the package.
     """
 
-    strong_share: Share = 0.3
+    strong_share: ShareScalar = 0.3
     usd_per_day: Amount | None = None
-    max_strong_share_per_key: Share | None = None
+    max_strong_share_per_key: ShareScalar | None = None
     weights: Path | None = None
 
 
-class Cascade(Section, frozen=True, kw_only=True):
+class CascadeConfig(Section, frozen=True, kw_only=True):
     """Whether the cheap candidate is asked first, and what its answers are asked."""
 
     enabled: Flag = False
@@ -27,8 +27,8 @@ class Cascade(Section, frozen=True, kw_only=True):
     min_logprob: LogProbability | None = None
 
 
-class Shadow(Section, frozen=True, kw_only=True):
+class ShadowConfig(Section, frozen=True, kw_only=True):
     """The share of calls that the other tier answers too, and the file for both answers."""
 
-    share: Share = 0.0
+    share: ShareScalar = 0.0
     path: Path = "./sluice-shadow.jsonl"

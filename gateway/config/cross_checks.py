@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
-from gateway.config.model import Config, Limits, Model, Upstream
+from gateway.config.model import Config, LimitsConfig, ModelConfig, UpstreamConfig
 from gateway.config.problems import Problem, did_you_mean, join, plain, quoted
 
 _CONNECTION: Final = frozenset(
@@ -25,7 +25,7 @@ def header_problems(config: Config) -> Iterator[Problem]:
         yield from _forwarded(upstream, join(join("upstreams", name), "forward_headers"))
 
 
-def _fixed(upstream: Upstream, place: str) -> Iterator[Problem]:
+def _fixed(upstream: UpstreamConfig, place: str) -> Iterator[Problem]:
     seen: set[str] = set()
     for header in upstream.headers:
         name = header.lower()
@@ -38,7 +38,7 @@ def _fixed(upstream: Upstream, place: str) -> Iterator[Problem]:
         seen.add(name)
 
 
-def _forwarded(upstream: Upstream, place: str) -> Iterator[Problem]:
+def _forwarded(upstream: UpstreamConfig, place: str) -> Iterator[Problem]:
     fixed = {header.lower() for header in upstream.headers}
     for i, header in enumerate(upstream.forward_headers):
         name = header.lower()
@@ -131,7 +131,7 @@ def _is_wildcard(*hosts: str) -> bool:
 def _needs_redis(config: Config, written: Container[str]) -> Iterator[Problem]:
     if config.redis is not None or "redis" in written:
         return
-    limited = [key.name for key in config.keys if key.limits != Limits()]
+    limited = [key.name for key in config.keys if key.limits != LimitsConfig()]
     if config.server.workers > 1 and limited:
         yield Problem(
             "server.workers",
@@ -195,7 +195,7 @@ def _models(config: Config) -> Iterator[Problem]:
     yield from _circles({name: _others(model) for name, model in config.models.items()})
 
 
-def _tiers(place: str, model: Model) -> Iterator[Problem]:
+def _tiers(place: str, model: ModelConfig) -> Iterator[Problem]:
     if model.route == "complexity" and len(model.candidates) > 1:
         return
     asked = {"cascade.enabled": model.cascade.enabled, "shadow.share": model.shadow.share}
@@ -203,7 +203,7 @@ def _tiers(place: str, model: Model) -> Iterator[Problem]:
         yield Problem(f"{place}.{field}", "needs route: complexity and at least two candidates")
 
 
-def _others(model: Model) -> set[str]:
+def _others(model: ModelConfig) -> set[str]:
     return {fallback for fallback in model.fallbacks if fallback != model.name}
 
 

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
-from gateway.config.complexity import Cascade, Complexity, Shadow
+from gateway.config.complexity import CascadeConfig, ComplexityConfig, ShadowConfig
 from gateway.config.engine_fields import EngineField
 from gateway.config.scalars import (
     Amount,
@@ -33,31 +33,31 @@ from gateway.config.scalars import (
     Seconds,
     TcpPort,
     Timezone,
-    Weight,
+    WeightScalar,
     WholeNumber,
     Workers,
 )
 from gateway.config.scalars import Section as Section
 
-Kind = Literal["openai", "vllm", "sglang", "llamacpp"]
-Transport = Literal["httptools", "aiohttp"]
-Priority = Literal["interactive", "batch"]
+UpstreamKind = Literal["openai", "vllm", "sglang", "llamacpp"]
+TransportName = Literal["httptools", "aiohttp"]
+PriorityName = Literal["interactive", "batch"]
 Capability = Literal["tools", "vision", "json_schema", "audio"]
-Route = Literal["priority", "cheapest", "weighted", "least_loaded", "complexity"]
+Strategy = Literal["priority", "cheapest", "weighted", "least_loaded", "complexity"]
 OnOverflow = Literal["error", "fallback", "drop_oldest", "middle_out"]
 
 KIB = 1024
 MIB = 1024 * KIB
 
 
-class Drain(Section, frozen=True, kw_only=True):
+class DrainConfig(Section, frozen=True, kw_only=True):
     """Shutdown: seconds before the port closes, then seconds that open calls may still take."""
 
     delay: Seconds = 0.0
     timeout: Seconds = 45.0
 
 
-class Server(Section, frozen=True, kw_only=True):
+class ServerConfig(Section, frozen=True, kw_only=True):
     """The main port. `heartbeat` None means off."""
 
     host: Host = "127.0.0.1"
@@ -71,17 +71,17 @@ class Server(Section, frozen=True, kw_only=True):
     heartbeat: Heartbeat = 15.0
     cors_origins: tuple[Origin, ...] = ()
     timezone: Timezone = "UTC"
-    drain: Drain = Drain()
+    drain: DrainConfig = DrainConfig()
 
 
-class Admin(Section, frozen=True, kw_only=True):
+class AdminConfig(Section, frozen=True, kw_only=True):
     """The admin port; port 0 takes a free one."""
 
     host: Host = "127.0.0.1"
     port: TcpPort = 9464
 
 
-class Redis(Section, frozen=True, kw_only=True):
+class RedisConfig(Section, frozen=True, kw_only=True):
     """Shared state. The whole address is secret, for it may hold a password."""
 
     url: RedisUrl
@@ -90,7 +90,7 @@ class Redis(Section, frozen=True, kw_only=True):
     on_failure: Literal["local", "open", "closed"] = "local"
 
 
-class Limits(Section, frozen=True, kw_only=True):
+class LimitsConfig(Section, frozen=True, kw_only=True):
     """What one key may use; None is no limit. `usd_per_day` is in nano-dollars."""
 
     rpm: Count | None = None
@@ -99,15 +99,15 @@ class Limits(Section, frozen=True, kw_only=True):
     usd_per_day: Amount | None = None
 
 
-class Key(Section, frozen=True, kw_only=True):
+class KeyConfig(Section, frozen=True, kw_only=True):
     """A client's key: exactly one of `key` and `key_sha256` (lower-case hex) is set."""
 
     name: Name
     key: KeyText | None = None
     key_sha256: Digest | None = None
     models: tuple[Name, ...] = ("*",)
-    priority: Priority = "interactive"
-    limits: Limits = Limits()
+    priority: PriorityName = "interactive"
+    limits: LimitsConfig = LimitsConfig()
     engine_fields: tuple[EngineField, ...] = ()
 
     def digest(self) -> bytes:
@@ -117,14 +117,14 @@ class Key(Section, frozen=True, kw_only=True):
         return bytes.fromhex(self.key_sha256.reveal() if self.key_sha256 is not None else "")
 
 
-class Rate(Section, frozen=True, kw_only=True):
+class RateConfig(Section, frozen=True, kw_only=True):
     """What an upstream allows us, per minute; None is no limit."""
 
     rpm: Count | None = None
     tpm: Count | None = None
 
 
-class Timeouts(Section, frozen=True, kw_only=True):
+class TimeoutsConfig(Section, frozen=True, kw_only=True):
     """Seconds. `first_byte` None is 120 for streams and `total` for the rest."""
 
     connect: PositiveSeconds = 2.0
@@ -133,7 +133,7 @@ class Timeouts(Section, frozen=True, kw_only=True):
     total: PositiveSeconds = 600.0
 
 
-class BreakerCfg(Section, frozen=True, kw_only=True):
+class BreakerConfig(Section, frozen=True, kw_only=True):
     """Failures in a row that open the breaker, and seconds that it stays open, first and at most."""
 
     failures: Count = 5
@@ -141,26 +141,26 @@ class BreakerCfg(Section, frozen=True, kw_only=True):
     max_open_for: PositiveSeconds = 60.0
 
 
-class Upstream(Section, frozen=True, kw_only=True):
+class UpstreamConfig(Section, frozen=True, kw_only=True):
     """A server that answers calls. Every header value is a Secret, for many are credentials."""
 
     name: str
     base_url: BaseUrl
-    kind: Kind = "openai"
+    kind: UpstreamKind = "openai"
     api_key: ApiKey | None = None
     headers: Mapping[HeaderName, HeaderText] = {}
     forward_headers: tuple[HeaderName, ...] = ()
     max_concurrency: Count = 64
     max_inputs: Count = 2048
-    rate: Rate = Rate()
-    timeouts: Timeouts = Timeouts()
-    breaker: BreakerCfg = BreakerCfg()
-    transport: Transport = "httptools"
+    rate: RateConfig = RateConfig()
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+    breaker: BreakerConfig = BreakerConfig()
+    transport: TransportName = "httptools"
     gpu_hour_usd: Amount | None = None
     cache_salt: Literal["tenant"] | None = None
 
 
-class Price(Section, frozen=True, kw_only=True):
+class PriceConfig(Section, frozen=True, kw_only=True):
     """Nano-dollars per million tokens. What is None costs as `input`, a long write as a write."""
 
     input: Amount
@@ -170,32 +170,32 @@ class Price(Section, frozen=True, kw_only=True):
     cache_write_long: Amount | None = None
 
 
-class Candidate(Section, frozen=True, kw_only=True):
+class CandidateConfig(Section, frozen=True, kw_only=True):
     """One way to serve a model. `model` is the name sent upstream, by default the public one."""
 
     upstream: Name
     model: Name
-    price: Price | None = None
+    price: PriceConfig | None = None
     context_window: Count | None = None
     max_output: Count | None = None
     capabilities: frozenset[Capability] | None = None
-    weight: Weight = 1
+    weight: WeightScalar = 1
 
 
-class BaselinePrice(Section, frozen=True, kw_only=True):
+class BaselinePriceConfig(Section, frozen=True, kw_only=True):
     """Nano-dollars per million tokens. No cache of a provider's stands behind it."""
 
     input: Amount
     output: Amount
 
 
-class Baseline(Section, frozen=True, kw_only=True):
+class BaselineConfig(Section, frozen=True, kw_only=True):
     """A price that calls are compared with."""
 
-    price: BaselinePrice
+    price: BaselinePriceConfig
 
 
-class Batching(Section, frozen=True, kw_only=True):
+class BatchingConfig(Section, frozen=True, kw_only=True):
     """How calls are gathered and merged."""
 
     policy: Literal["eager", "window", "off"] = "eager"
@@ -207,7 +207,7 @@ class Batching(Section, frozen=True, kw_only=True):
     merge_chat: Literal["auto", "off"] = "auto"
 
 
-class Cache(Section, frozen=True, kw_only=True):
+class CacheConfig(Section, frozen=True, kw_only=True):
     """Whether, where and how long answers are kept."""
 
     enabled: Flag = False
@@ -216,27 +216,27 @@ class Cache(Section, frozen=True, kw_only=True):
     store: Literal["memory", "redis"] = "memory"
 
 
-class Model(Section, frozen=True, kw_only=True):
+class ModelConfig(Section, frozen=True, kw_only=True):
     """A public model. `batching` and `cache` are the top sections with this model's overrides in them.
 
     `baseline` names a public model, or a price.
     """
 
     name: str
-    candidates: tuple[Candidate, ...]
-    route: Route = "priority"
-    complexity: Complexity = Complexity()
-    cascade: Cascade = Cascade()
-    shadow: Shadow = Shadow()
-    baseline: Name | Baseline | None = None
+    candidates: tuple[CandidateConfig, ...]
+    route: Strategy = "priority"
+    complexity: ComplexityConfig = ComplexityConfig()
+    cascade: CascadeConfig = CascadeConfig()
+    shadow: ShadowConfig = ShadowConfig()
+    baseline: Name | BaselineConfig | None = None
     spill_after: Seconds | None = None
     fallbacks: tuple[Name, ...] = ()
     on_overflow: OnOverflow = "error"
-    batching: Batching = Batching()
-    cache: Cache = Cache()
+    batching: BatchingConfig = BatchingConfig()
+    cache: CacheConfig = CacheConfig()
 
 
-class Retry(Section, frozen=True, kw_only=True):
+class RetryConfig(Section, frozen=True, kw_only=True):
     """Calls to the candidates of a model, the share of extra calls, the bounds of the pause in seconds."""
 
     attempts: Count = 2
@@ -245,21 +245,21 @@ class Retry(Section, frozen=True, kw_only=True):
     backoff_max: Seconds = 2.0
 
 
-class Usage(Section, frozen=True, kw_only=True):
+class UsageConfig(Section, frozen=True, kw_only=True):
     """Where spending is kept."""
 
     store: Literal["sqlite", "redis", "off"] = "sqlite"
     path: Path = "./sluice-usage.db"
 
 
-class Log(Section, frozen=True, kw_only=True):
+class LogConfig(Section, frozen=True, kw_only=True):
     """How much is logged and in which shape."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
 
 
-class Traces(Section, frozen=True, kw_only=True):
+class TracesConfig(Section, frozen=True, kw_only=True):
     """Whether calls are told to OpenTelemetry, and the share of those that no client traces itself."""
 
     enabled: Flag = False
@@ -269,15 +269,15 @@ class Traces(Section, frozen=True, kw_only=True):
 class Config(Section, frozen=True, kw_only=True):
     """The effective configuration."""
 
-    server: Server = Server()
-    admin: Admin = Admin()
-    redis: Redis | None = None
-    keys: tuple[Key, ...] = ()
-    upstreams: Mapping[str, Upstream]
-    models: Mapping[str, Model]
-    retry: Retry = Retry()
-    batching: Batching = Batching()
-    cache: Cache = Cache()
-    usage: Usage = Usage()
-    log: Log = Log()
-    traces: Traces = Traces()
+    server: ServerConfig = ServerConfig()
+    admin: AdminConfig = AdminConfig()
+    redis: RedisConfig | None = None
+    keys: tuple[KeyConfig, ...] = ()
+    upstreams: Mapping[str, UpstreamConfig]
+    models: Mapping[str, ModelConfig]
+    retry: RetryConfig = RetryConfig()
+    batching: BatchingConfig = BatchingConfig()
+    cache: CacheConfig = CacheConfig()
+    usage: UsageConfig = UsageConfig()
+    log: LogConfig = LogConfig()
+    traces: TracesConfig = TracesConfig()

@@ -8,12 +8,20 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 import msgspec
 
 from gateway.config.environment import UNSET
-from gateway.config.model import Batching, Cache, Candidate, Config, Model, Section, Upstream
+from gateway.config.model import (
+    BatchingConfig,
+    CacheConfig,
+    CandidateConfig,
+    Config,
+    ModelConfig,
+    Section,
+    UpstreamConfig,
+)
 from gateway.config.problems import Problem, did_you_mean, join, quoted
 from gateway.config.scalars import Scalar, model_name, upstream_name
 from gateway.core.units import Secret
 
-_NAMED: Final = {Upstream: upstream_name, Model: model_name}
+_NAMED: Final = {UpstreamConfig: upstream_name, ModelConfig: model_name}
 _NULLS: Final = ("null", "~")
 
 
@@ -82,9 +90,9 @@ class Reader:
         for field in sorted(schema(Config), key="models".__eq__):
             if field == "models":
                 inherited = {"batching": values["batching"], "cache": values["cache"]}
-                self._presets[Model] = inherited
-                self._presets[Batching] = msgspec.structs.asdict(inherited["batching"])
-                self._presets[Cache] = msgspec.structs.asdict(inherited["cache"])
+                self._presets[ModelConfig] = inherited
+                self._presets[BatchingConfig] = msgspec.structs.asdict(inherited["batching"])
+                self._presets[CacheConfig] = msgspec.structs.asdict(inherited["cache"])
             values[field] = self._field(Config, field, document, "", "")
         return Config(**values)
 
@@ -153,8 +161,8 @@ class Reader:
             self._scalar(name_rule, key, place)
             if named:
                 self._presets.setdefault(value_type, {})["name"] = key
-            if value_type is Model:
-                self._presets[Candidate] = {"model": key}
+            if value_type is ModelConfig:
+                self._presets[CandidateConfig] = {"model": key}
             value = self._value(value_type, item, place, kind)
             values[key] = self._named_stand_in(value_type, key) if value is _INVALID else value
         return values

@@ -13,17 +13,17 @@ import msgspec
 
 from gateway.config import scalars
 from gateway.config.field_docs import SENTENCES
-from gateway.config.model import Batching, Cache, Config, Model, Section, Upstream
+from gateway.config.model import BatchingConfig, CacheConfig, Config, ModelConfig, Section, UpstreamConfig
 from gateway.config.reader import schema
 
 _TAKES: Final = {
     scalars.Count: "whole number from 1",
     scalars.WholeNumber: "whole number from 0",
-    scalars.Weight: "0 to 1000000",
+    scalars.WeightScalar: "0 to 1000000",
     scalars.Workers: "1 to 1024",
     scalars.TcpPort: "0 to 65535",
     scalars.Fraction: "0 to 10",
-    scalars.Share: "0 to 1",
+    scalars.ShareScalar: "0 to 1",
     scalars.LogProbability: "-10 to 0",
     scalars.Flag: "`true`, `false`",
     scalars.Seconds: "duration",
@@ -127,9 +127,12 @@ def _fields(section: type[Section], path: str) -> Iterator[_Field]:
     defaults = {field.name: field for field in msgspec.structs.fields(section)}
     for name, wanted in schema(section).items():
         place = f"{path}.{name}"
-        if name == "name" and section in (Upstream, Model):  # it is the key that stands above the section
+        if name == "name" and section in (
+            UpstreamConfig,
+            ModelConfig,
+        ):  # it is the key that stands above the section
             continue
-        if wanted in (Batching, Cache):  # a model's own ones: the sections are told at the top
+        if wanted in (BatchingConfig, CacheConfig):  # a model's own ones: the sections are told at the top
             yield _Field(place, "fields", "as the section")
             continue
         yield _Field(place, _takes(wanted), _DEFAULT_IN_WORDS.get(place) or _default(wanted, defaults[name]))

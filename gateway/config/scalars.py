@@ -267,11 +267,11 @@ def _mask(secret: Secret) -> str:
 
 Count = Annotated[int, Scalar(_whole(1, _FAR, 64))]
 WholeNumber = Annotated[int, Scalar(_whole(0, _FAR, 64))]
-Weight = Annotated[int, Scalar(_whole(0, 1_000_000, 1))]
+WeightScalar = Annotated[int, Scalar(_whole(0, 1_000_000, 1))]
 Workers = Annotated[int, Scalar(_whole(1, 1024, 4))]
 TcpPort = Annotated[int, Scalar(_whole(0, 65535, 8080))]
 Fraction = Annotated[float, Scalar(_fraction)]
-Share = Annotated[float, Scalar(_share)]
+ShareScalar = Annotated[float, Scalar(_share)]
 LogProbability = Annotated[float, Scalar(_log_probability)]
 Flag = Annotated[bool, Scalar(_flag)]
 Seconds = Annotated[float, Scalar(_seconds, _show_seconds)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import yaml
 
-from gateway.config.model import Config, Model, Section, Upstream
+from gateway.config.model import Config, ModelConfig, Section, UpstreamConfig
 from gateway.config.reader import schema
 from gateway.core.units import MASK, Secret
 
@@ -28,7 +28,7 @@ def as_yaml(config: Config) -> str:
 
 
 def _section(section: Section) -> dict[str, Any]:
-    named = isinstance(section, Upstream | Model)
+    named = isinstance(section, UpstreamConfig | ModelConfig)
     return {
         field: _value(wanted, getattr(section, field))
         for field, wanted in schema(type(section)).items()

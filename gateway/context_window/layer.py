@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateway.context_window.trim import drop_oldest, middle_out
-from gateway.context_window.truncation import LENGTH, Finishes
-from gateway.context_window.windows import Need, Windows, explained, larger, need
-from gateway.core.call import Call, Estimate, Handler, Reply, Route
-from gateway.core.errors import PASSED_THROUGH, Failure, Refusal
-from gateway.resilience.classification import judge
+from gateway.context_window.truncation import LENGTH, TruncationRecorder
+from gateway.context_window.windows import ContextWindows, PromptRequirement, explained, larger, need
+from gateway.core.call import Call, Handler, Reply, Route, TokenEstimate
+from gateway.core.errors import PASSED_THROUGH, Rejection, UpstreamFailure
+from gateway.resilience.classification import classify
 from gateway.usage import token_weight as payload
 from gateway.usage.estimator import TokenFactors
 from gateway.wire.json import splice
@@ -36,24 +36,24 @@ _TRIM: Final = {DROP_OLDEST: drop_oldest, MIDDLE_OUT: middle_out}
 _WEIGHTS: Final = TokenFactors()
 
 
-class Counts(NamedTuple):
+class OverflowMetrics(NamedTuple):
     """Told of each overflow (model, action), and of each fallback (from model, to model)."""
 
     overflow: Callable[[str, str], None]
     fallback: Callable[[str, str], None]
 
 
-class Overflows:
+class ContextOverflow:
     """The layer."""
 
     def __init__(
         self,
         routes: Mapping[str, Route],
         actions: Mapping[str, str],
-        windows: Windows,
-        finishes: Finishes,
-        estimate: Callable[[Call], Estimate],
-        counts: Counts,
+        windows: ContextWindows,
+        finishes: TruncationRecorder,
+        estimate: Callable[[Call], TokenEstimate],
+        counts: OverflowMetrics,
     ) -> None:
         """`actions` is what models do, by name; `estimate` fills in `call.estimate` and gives it."""
         self.routes = tuple(routes.values())
@@ -66,15 +66,15 @@ class Overflows:
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
 
-        async def handle(call: Call) -> Reply | Refusal:
+        async def handle(call: Call) -> Reply | Rejection:
             if call.stream:
                 call.lease.hold(self._finishes)
             try:
                 reply = await inner(call)
-            except Failure as failure:
-                if judge(failure).overflow is None:
+            except UpstreamFailure as failure:
+                if classify(failure).overflow is None:
                     raise
-                reply = await _Overflow(self, inner, call, failure).resolve()
+                reply = await _OverflowAttempt(self, inner, call, failure).resolve()
             if call.finish == LENGTH and isinstance(reply, Reply):
                 self._finishes.whole(call)
             return reply
@@ -82,10 +82,10 @@ class Overflows:
         return handle
 
 
-class _Overflow:
+class _OverflowAttempt:
     """One call that has overflowed."""
 
-    def __init__(self, layer: Overflows, inner: Handler, call: Call, failure: Failure) -> None:
+    def __init__(self, layer: ContextOverflow, inner: Handler, call: Call, failure: UpstreamFailure) -> None:
         if call.route is None:
             raise AssertionError("the gates above set the route")
         self._layer = layer
@@ -98,7 +98,7 @@ class _Overflow:
         self._dropped_tokens = 0
         self._called: set[str] = set()
 
-    async def resolve(self) -> Reply | Refusal:
+    async def resolve(self) -> Reply | Rejection:
         """An answer by another way, or the Failure with all that its client should know."""
         action = self._layer.actions.get(self._route.name, ERROR)
         for attempt in range(_TRIES if action != ERROR else 0):
@@ -106,30 +106,30 @@ class _Overflow:
                 break
             try:
                 reply = await self._inner(self._call)
-            except Failure as failure:
-                self._call.notes.pop(HEADER, None)
+            except UpstreamFailure as failure:
+                self._call.response_notes.pop(HEADER, None)
                 if not self._goes_on(failure, action):
                     self._layer.counts.overflow(self._route.name, action)
                     raise
                 continue
-            if isinstance(reply, Refusal):
-                del self._call.notes[HEADER]
+            if isinstance(reply, Rejection):
+                del self._call.response_notes[HEADER]
             self._layer.counts.overflow(self._route.name, action)
             return reply
         self._layer.counts.overflow(self._route.name, ERROR)
-        raise self._failure.again(self._told(action))
+        raise self._failure.copy(self._told(action))
 
-    def _goes_on(self, failure: Failure, action: str) -> bool:
+    def _goes_on(self, failure: UpstreamFailure, action: str) -> bool:
         """Whether another try may follow this failure of the last one."""
-        if judge(failure).overflow is not None:
+        if classify(failure).overflow is not None:
             self._failure = failure
             self._need = self._needed()
             return True
         # A model that nobody had in mind for such calls may not even know the endpoint.
         return action == FALLBACK and failure.status in PASSED_THROUGH
 
-    def _needed(self) -> Need:
-        told, candidate = judge(self._failure).overflow, self._call.candidate
+    def _needed(self) -> PromptRequirement:
+        told, candidate = classify(self._failure).overflow, self._call.candidate
         if told is None or candidate is None:
             raise AssertionError("an upstream has told of an overflow")
         self._layer.windows.met(candidate, told.limit)
@@ -149,8 +149,13 @@ class _Overflow:
         self._called.add(other.name)
         self._layer.counts.fallback(self._route.name, other.name)
         call.route = Route(self._route.name, self._route.encoded, other.candidates)
-        call.candidate, call.order, call.spill_s, call.changed = other.candidates[0], (), math.inf, True
-        call.notes[HEADER] = f"{FALLBACK}; model={other.name}"
+        call.candidate, call.candidates, call.max_wait_s, call.modified = (
+            other.candidates[0],
+            (),
+            math.inf,
+            True,
+        )
+        call.response_notes[HEADER] = f"{FALLBACK}; model={other.name}"
         return True
 
     def _shorter(self, action: str, attempt: int) -> bool:
@@ -167,9 +172,9 @@ class _Overflow:
         self._dropped_messages += trimmed.messages
         self._dropped_tokens += round(trimmed.weight / total * needed.prompt)
         told = f"; dropped_messages={self._dropped_messages}" if action == DROP_OLDEST else ""
-        call.notes[HEADER] = f"{action}{told}; dropped_tokens={self._dropped_tokens}"
+        call.response_notes[HEADER] = f"{action}{told}; dropped_tokens={self._dropped_tokens}"
         call.body, call.spans = trimmed.body, splice.model_spans(trimmed.body)
-        call.estimate, call.changed = None, True  # an estimate of another body would be learned from
+        call.estimate, call.modified = None, True  # an estimate of another body would be learned from
         return True
 
     def _told(self, action: str) -> str:

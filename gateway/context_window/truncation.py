@@ -3,18 +3,21 @@
 from collections.abc import Callable
 from typing import Final
 
-from gateway.context_window.windows import Windows, cause
-from gateway.core.call import Call, Estimate
+from gateway.context_window.windows import ContextWindows, cause
+from gateway.core.call import Call, TokenEstimate
 
 LENGTH: Final = "length"
 """The finish_reason of an answer that was cut short."""
 
 
-class Finishes:
+class TruncationRecorder:
     """Holder for streams, which are known only when they are over; whole answers are told to their client."""
 
     def __init__(
-        self, windows: Windows, estimate: Callable[[Call], Estimate], count: Callable[[str, str], None]
+        self,
+        windows: ContextWindows,
+        estimate: Callable[[Call], TokenEstimate],
+        count: Callable[[str, str], None],
     ) -> None:
         """`estimate` fills in `call.estimate` and gives it; `count(model, cause)` is told of each."""
         self._windows = windows
@@ -23,7 +26,7 @@ class Finishes:
 
     def whole(self, call: Call) -> None:
         """A whole answer is there, and was cut short."""
-        call.notes["x-sluice-truncated"] = f"{LENGTH}; cause={self._counted(call)}"
+        call.response_notes["x-sluice-truncated"] = f"{LENGTH}; cause={self._counted(call)}"
 
     def settle(self, call: Call, now: float) -> None:
         """Holder: a stream is over."""

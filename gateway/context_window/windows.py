@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gateway.core.call import EMBEDDINGS, Call, Candidate, Estimate, Route, Tokens
+from gateway.core.call import EMBEDDINGS, Call, Candidate, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.usage.cost import cost
 from gateway.usage.estimator import FIRST_GUESS
@@ -17,7 +17,7 @@ _NEAR: Final = 0.98
 """An answer that ends this near to the window's end has met it: engines keep a few tokens for themselves."""
 
 
-class Windows:
+class ContextWindows:
     """The context windows of candidates: as declared, else as their upstreams have told.
 
     An upstream's words may quote a client's, so nothing but a label depends on what was told.
@@ -36,7 +36,7 @@ class Windows:
             self._met[candidate] = limit
 
 
-class Need(NamedTuple):
+class PromptRequirement(NamedTuple):
     """Tokens of a call that did not fit: of its prompt, the most that its answer may take, and the window.
 
     `limit` is 0 where nobody knows it, `answer` where the client set no bound. `counted` tells that the
@@ -61,17 +61,19 @@ class Need(NamedTuple):
         return self.limit - kept
 
 
-def need(told: Overflow, window: int | None, estimate: Estimate) -> Need:
+def need(told: Overflow, window: int | None, estimate: TokenEstimate) -> PromptRequirement:
     """What the upstream has told, filled up from the candidate's window and our own estimate."""
     limit = told.limit or window or 0
     answer = told.answer or (estimate.output // max(1, estimate.choices) if estimate.capped else 0)
     if told.needed is not None:
-        return Need(told.needed - told.answer, answer, limit, True, bool(told.answer))
+        return PromptRequirement(told.needed - told.answer, answer, limit, True, bool(told.answer))
     # An estimate by which it would have fitted is wrong.
-    return Need(max(estimate.input, limit), answer, limit, False, False)
+    return PromptRequirement(max(estimate.input, limit), answer, limit, False, False)
 
 
-def larger(call: Call, routes: Iterable[Route], needed: Need, uses: frozenset[str]) -> list[Route]:
+def larger(
+    call: Call, routes: Iterable[Route], needed: PromptRequirement, uses: frozenset[str]
+) -> list[Route]:
     """The other models that the call's key may use and that declare a window large enough, cheapest first.
 
     `uses` is what they must be capable of. Each has only those of its candidates that will do. Prices that
@@ -96,7 +98,9 @@ def larger(call: Call, routes: Iterable[Route], needed: Need, uses: frozenset[st
     return [route for _, route in sorted(found, key=lambda one: one[0])]
 
 
-def explained(message: str, needed: Need, others: Iterable[tuple[str, int]], *, shortened: bool) -> str:
+def explained(
+    message: str, needed: PromptRequirement, others: Iterable[tuple[str, int]], *, shortened: bool
+) -> str:
     """The upstream's own words, and behind them the numbers and what would help.
 
     `others` are models with room, and their windows. `shortened`: that was tried, and was not enough.
@@ -125,7 +129,7 @@ def explained(message: str, needed: Need, others: Iterable[tuple[str, int]], *, 
     return " ".join(told)
 
 
-def cause(used: Tokens | None, estimate: Estimate, window: int | None) -> str:
+def cause(used: TokenUsage | None, estimate: TokenEstimate, window: int | None) -> str:
     """What an answer that was cut short has met: `cap`, a bound on the output, or `window`.
 
     The bound may be the upstream's own. Where it has counted nothing, a bound of the client's is believed.
@@ -141,17 +145,17 @@ def _allows(caller: Caller | None, route: Route) -> bool:
     return caller is None or caller.may_use(route.name)
 
 
-def _affordable(call: Call, candidate: Candidate, needed: Need) -> bool:
+def _affordable(call: Call, candidate: Candidate, needed: PromptRequirement) -> bool:
     account = call.caller.account if call.caller is not None else None
     nanos = _dollars(call, candidate, needed)
     if nanos is None:
-        return account is None or account.terms.usd_per_day is None
+        return account is None or account.limits.usd_per_day is None
     return call.ceiling is None or nanos <= call.ceiling
 
 
-def _dollars(call: Call, candidate: Candidate, needed: Need) -> int | None:
+def _dollars(call: Call, candidate: Candidate, needed: PromptRequirement) -> int | None:
     """Nano-dollars of this call there, about; None where the price is not known."""
     if candidate.price is None:
         return None
     answer = 0 if call.endpoint == EMBEDDINGS else needed.answer or FIRST_GUESS
-    return cost(Tokens(needed.prompt, answer), candidate.price)
+    return cost(TokenUsage(needed.prompt, answer), candidate.price)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
 from gateway.core.caller import INTERACTIVE, Caller, Priority
-from gateway.core.errors import Refusal
-from gateway.core.tokens import Estimate as Estimate  # those who know calls know these words too
+from gateway.core.errors import Rejection
 from gateway.core.tokens import Price as Price
-from gateway.core.tokens import Tokens as Tokens
+from gateway.core.tokens import TokenEstimate as TokenEstimate  # those who know calls know these words too
+from gateway.core.tokens import TokenUsage as TokenUsage
 from gateway.core.trace import Trace
 
 CHAT: Final = "/v1/chat/completions"
@@ -88,11 +88,11 @@ class Credentials:
 _NOBODY: Final = Credentials(None, None, None)
 
 
-class Spent(NamedTuple):
+class FailedUsage(NamedTuple):
     """What one attempt used. `estimated`: no upstream has counted it; an input of 0 is then not known yet."""
 
     candidate: Candidate
-    tokens: Tokens
+    tokens: TokenUsage
     estimated: bool = False
 
 
@@ -100,13 +100,13 @@ CachedBy = Literal["", "hit", "collapsed"]
 """What spared a call its own upstream call: a kept answer, or another call under way for the same."""
 
 
-class Sealed(Protocol):
+class DeferredBody(Protocol):
     """A call that several callers share, and whose body is made when it really goes."""
 
-    def seal(self, call: "Call") -> None:
+    def materialise(self, call: "Call") -> None:
         """Its permit is there and `call.candidate` is set: make `call.body`. Nobody joins it after this."""
 
-    def bodies(self) -> Sequence[bytes]:
+    def source_bodies(self) -> Sequence[bytes]:
         """The requests that have gone with it, as their clients sent them."""
 
 
@@ -124,47 +124,47 @@ class Call:
         "batch",
         "batch_size",
         "body",
+        "cache_hit",
+        "cache_lookup",
         "cached_by",
         "caller",
         "candidate",
+        "candidates",
         "ceiling",
-        "changed",
         "cost",
-        "counted",
         "credentials",
         "day",
         "deadline",
         "endpoint",
         "estimate",
         "estimated",
+        "failed_usage",
         "finish",
         "first_token_at",
         "generated",
         "headers",
-        "hit",
         "lease",
-        "looked",
+        "max_wait_s",
         "model",
-        "notes",
-        "order",
+        "modified",
+        "needs_usage",
         "outcome",
-        "passing",
         "priority",
         "queue_s",
         "ready_at",
         "replied_at",
         "request_id",
+        "response_notes",
         "route",
         "saved",
         "saved_cost",
         "sent_at",
         "spans",
-        "spent_before",
-        "spill_s",
         "status",
         "stream",
         "tokens",
         "trace",
+        "upstream_headers",
     )
 
     def __init__(self, endpoint: str, request_id: str, credentials: Credentials, now: float) -> None:
@@ -188,41 +188,43 @@ class Call:
         self.priority: Priority = INTERACTIVE
         self.route: Route | None = None
         self.candidate: Candidate | None = None  # the one that is tried, or will be first
-        self.order: Sequence[Candidate] = ()  # all that may be tried, best first; else as the route says
-        self.spill_s = math.inf  # seconds that it may wait for `candidate` while others could take it
+        self.candidates: Sequence[Candidate] = ()  # all that may be tried, best first; else as the route says
+        self.max_wait_s = math.inf  # seconds that it may wait for `candidate` while others could take it
         self.ceiling: int | None = None  # nano-dollars that it may cost at most, where its key has no more
-        self.changed = False  # what goes upstream is not what the client asked for: nobody else's answer
-        self.notes: dict[str, str] = {}  # headers of ours that tell what was decided for this call
-        self.passing: Sequence[tuple[str, str]] = ()  # headers of the upstream's answer that reach the client
+        self.modified = False  # what goes upstream is not what the client asked for: nobody else's answer
+        self.response_notes: dict[str, str] = {}  # headers of ours that tell what was decided for this call
+        self.upstream_headers: Sequence[
+            tuple[str, str]
+        ] = ()  # headers of the upstream's answer that reach the client
         self.attempts = 0
-        self.batch: Sealed | None = None  # of a call that others share
+        self.batch: DeferredBody | None = None  # of a call that others share
         self.batch_size = 0  # callers that shared the upstream call
-        self.estimate: Estimate | None = None  # made when somebody needs it
+        self.estimate: TokenEstimate | None = None  # made when somebody needs it
         self.generated = 0  # output tokens that have passed, estimated; for answers without usage
-        self.tokens: Tokens | None = None
-        self.spent_before: tuple[Spent, ...] = ()  # by attempts that came to nothing
+        self.tokens: TokenUsage | None = None
+        self.failed_usage: tuple[FailedUsage, ...] = ()  # by attempts that came to nothing
         self.estimated = False  # no upstream has counted what it used
-        self.looked: object = None  # what the cache has to know of it, where it is one to be cached
-        self.hit: Reply | None = None  # the kept answer that it gets: no upstream is asked
+        self.cache_lookup: object = None  # what the cache has to know of it, where it is one to be cached
+        self.cache_hit: Reply | None = None  # the kept answer that it gets: no upstream is asked
         self.cached_by: CachedBy = ""
-        self.saved: Tokens | None = None  # what its answer took, and this call did not
+        self.saved: TokenUsage | None = None  # what its answer took, and this call did not
         self.saved_cost: int | None = None  # the same in nano-dollars; None where the price is unknown
         self.finish = ""  # the finish_reason of its answer, of the first choice
         self.day = ""  # the one whose budget and report it counts for
-        self.counted = False  # somebody needs to know how many tokens it uses
+        self.needs_usage = False  # somebody needs to know how many tokens it uses
         self.cost: int | None = None  # nano-dollars; None where the price is unknown
         self.status = 0
         self.outcome = "internal_error"  # until something better is known
         self.trace: Trace | None = None  # of a call that is traced
         self.lease = Lease()
 
-    def stand_in(self, request_id: str) -> "Call":
+    def derive(self, request_id: str) -> "Call":
         """A call that the gateway makes in place of this one: same way and same patience, nobody's key."""
         call = Call(self.endpoint, request_id, _NOBODY, self.accepted_at)
         call.ready_at, call.deadline, call.headers = self.ready_at, self.deadline, self.headers
         call.model, call.route, call.candidate = self.model, self.route, self.candidate
         call.caller, call.priority = self.caller, self.priority
-        call.order, call.spill_s, call.ceiling = self.order, self.spill_s, self.ceiling
+        call.candidates, call.max_wait_s, call.ceiling = self.candidates, self.max_wait_s, self.ceiling
         return call
 
     def overhead_s(self, now: float) -> float:
@@ -238,7 +240,7 @@ class Call:
 class Gate(Protocol):
     """A decision that needs no waiting: no I/O, no clock, no await."""
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         """Let the call pass (None), or refuse it. What the call takes is put into its lease, by the gate."""
 
 
@@ -284,7 +286,7 @@ class Reply:
         self.stream = stream
 
 
-Handler = Callable[[Call], Awaitable[Reply | Refusal]]
+Handler = Callable[[Call], Awaitable[Reply | Rejection]]
 Layer = Callable[[Handler], Handler]
 
 

@@ -10,7 +10,7 @@ INTERACTIVE: Final = "interactive"
 BATCH: Final = "batch"
 
 
-class Standing(Struct, frozen=True, gc=False):
+class LimitStatus(Struct, frozen=True, gc=False):
     """What a key has left now, and the seconds until it has its whole limit again."""
 
     requests_left: int
@@ -19,7 +19,7 @@ class Standing(Struct, frozen=True, gc=False):
     tokens_reset: float
 
 
-class Terms(NamedTuple):
+class KeyLimits(NamedTuple):
     """Limits of one key; None is no limit. `usd_per_day` is in nano-dollars."""
 
     rpm: float | None = None
@@ -28,14 +28,14 @@ class Terms(NamedTuple):
     usd_per_day: int | None = None
 
 
-class Ledgered(Protocol):
+class LimitAccount(Protocol):
     """A key's account, as far as every answer shows it."""
 
     @property
-    def terms(self) -> Terms:
+    def limits(self) -> KeyLimits:
         """The key's limits."""
 
-    def standing(self, now: float) -> Standing:
+    def status(self, now: float) -> LimitStatus:
         """As of now."""
 
 
@@ -51,7 +51,7 @@ class Caller:
         self,
         name: str,
         models: frozenset[str] | None,
-        account: Ledgered | None = None,
+        account: LimitAccount | None = None,
         priority: Priority = INTERACTIVE,
         engine_fields: Collection[str] = (),
     ) -> None:

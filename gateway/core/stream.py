@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from gateway.core.call import Tokens
-from gateway.core.errors import UPSTREAM_TIMEOUT, Failure
+from gateway.core.call import TokenUsage
+from gateway.core.errors import UPSTREAM_TIMEOUT, UpstreamFailure
 
 
-class Flow(Protocol):
+class FlowControl(Protocol):
     """How fast somebody takes what he is sent."""
 
     @property
@@ -18,11 +18,11 @@ class Flow(Protocol):
         """Call back each time when there is room again."""
 
 
-class Taker(Protocol):
+class StreamConsumer(Protocol):
     """Who a stream is sent to: a client, or somebody who hands it on to several."""
 
     @property
-    def connection(self) -> Flow:
+    def connection(self) -> FlowControl:
         """What paces the stream."""
 
     def send(self, events: bytes, now: float) -> None:
@@ -35,7 +35,7 @@ class Taker(Protocol):
         """It has taken nothing for too long."""
 
 
-class Told(Protocol):
+class StreamSummary(Protocol):
     """What a stream has told so far, as `wire.chunks.ChunkReader` has it."""
 
     @property
@@ -43,7 +43,7 @@ class Told(Protocol):
         """An error event's data."""
 
     @property
-    def tokens(self) -> Tokens | None:
+    def tokens(self) -> TokenUsage | None:
         """What its upstream has counted."""
 
     @property
@@ -55,25 +55,25 @@ class Told(Protocol):
         """The first finish_reason."""
 
 
-class Pumped(Protocol):
+class EventStream(Protocol):
     """A stream whose first event is there: `attach` who takes it, wait until it is `over`, `close` it."""
 
     @property
-    def reader(self) -> Told:
+    def reader(self) -> StreamSummary:
         """What it tells; the last word is there after `close`."""
 
     @property
-    def over(self) -> Awaitable[Failure | None]:
+    def finished(self) -> Awaitable[UpstreamFailure | None]:
         """None for a good end, else what the client has to be told."""
 
-    def attach(self, client: Taker) -> None:
+    def attach(self, client: StreamConsumer) -> None:
         """Send what has come so far, and from now on everything as it comes."""
 
     def close(self) -> None:
         """Nobody takes it any more."""
 
 
-def outcome_of(failure: Failure | None, *, in_band: bool) -> str:
+def outcome_of(failure: UpstreamFailure | None, *, in_band: bool) -> str:
     """What became of a stream that had begun. `in_band`: its upstream has told the failure as an event."""
     if failure is None:
         return "ok"

@@ -24,7 +24,7 @@ class Tier(NamedTuple):
     price: Price
 
 
-class Tokens(NamedTuple):
+class TokenUsage(NamedTuple):
     """What a call used. `reasoning` is a part of `output`, the rest are parts of `input`, none beside it.
 
     `cache_write` was written to the provider's cache, `cache_write_long` of it to be kept for longer.
@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
     cache_write_long: int = 0
 
 
-class Estimate(Struct, frozen=True, gc=False):
+class TokenEstimate(Struct, frozen=True, gc=False):
     """Tokens that a call is expected to use, of all `choices` of its answer together.
 
     `capped` tells that the client set the output's bound itself; `weight` is what the input was judged by.

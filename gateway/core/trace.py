@@ -1,7 +1,7 @@
 """What a traced call collects on its way; spans are made of it when the call is over."""
 
 
-class Attempt:
+class AttemptRecord:
     """One call to an upstream. Times are monotonic seconds; `ended` 0.0: with the call itself.
 
     `waited_s` is how long the call waited for a slot just before it; `error` the code of its failure.
@@ -28,7 +28,7 @@ class Trace:
         self.trace_id = trace_id
         self.parent_id = parent_id
         self.span_id = span_id
-        self.attempts: list[Attempt] = []
+        self.attempts: list[AttemptRecord] = []
         self.waited_s = 0.0  # seconds of waiting that attempts tell of
 
     def traceparent(self) -> str:

@@ -11,14 +11,14 @@ from gateway.core.clock import Clock
 from gateway.telemetry.logging import logger
 
 
-class Watcher(Protocol):
+class Tickable(Protocol):
     """Something with a deadline."""
 
     def tick(self, now: float) -> None:
         """Act if it is time. Must not raise."""
 
 
-class Sweep:
+class Ticker:
     """Asks its watchers every `interval` seconds; costs nothing while there are none."""
 
     def __init__(self, interval: float, clock: Clock) -> None:
@@ -26,16 +26,16 @@ class Sweep:
         self._interval = interval
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[Tickable] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, watcher: Watcher) -> None:
+    def add(self, watcher: Tickable) -> None:
         """Ask this one too, from the next tick on."""
         self._watchers.add(watcher)
         if self._timer is None:
             self._timer = self._loop.call_later(self._interval, self._tick)
 
-    def discard(self, watcher: Watcher) -> None:
+    def discard(self, watcher: Tickable) -> None:
         """Ask it no more."""
         self._watchers.discard(watcher)
 

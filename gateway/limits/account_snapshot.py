@@ -3,7 +3,7 @@
 import struct
 from typing import Final, NamedTuple
 
-from gateway.core.caller import Standing, Terms
+from gateway.core.caller import KeyLimits, LimitStatus
 from gateway.limits.gcra import whole
 
 _NUMBERS: Final = struct.Struct("<7d")
@@ -11,7 +11,7 @@ _DOLLARS: Final = struct.Struct("<2d")
 _NO_DOLLARS: Final = bytes(_DOLLARS.size)
 
 
-class Sight(NamedTuple):
+class AccountSnapshot(NamedTuple):
     """The numbers of one answer, as Redis packed them; they go back to it as they came.
 
     They are Redis's time, the theoretical arrival time and all that was ever taken of requests and of tokens,
@@ -27,13 +27,13 @@ class Sight(NamedTuple):
         """What a script needs to notice, and to mend, that Redis has lost writes."""
         return self.numbers if day == self.day else self.numbers[: -_DOLLARS.size] + _NO_DOLLARS
 
-    def after(self, day: str, seen: float, numbers: bytes) -> "Sight":
+    def after(self, day: str, seen: float, numbers: bytes) -> "AccountSnapshot":
         """A newer one; the dollars stay if it is about a day before."""
         if day < self.day:
-            return Sight(self.day, seen, numbers[: -_DOLLARS.size] + self.numbers[-_DOLLARS.size :])
-        return Sight(day, seen, numbers)
+            return AccountSnapshot(self.day, seen, numbers[: -_DOLLARS.size] + self.numbers[-_DOLLARS.size :])
+        return AccountSnapshot(day, seen, numbers)
 
-    def with_spent(self, day: str, spent: int) -> "Sight":
+    def with_spent(self, day: str, spent: int) -> "AccountSnapshot":
         """The same, with another day's dollars."""
         numbers = self.numbers[: -_DOLLARS.size] + _DOLLARS.pack(spent, spent)
         return self._replace(day=day, numbers=numbers)
@@ -53,10 +53,10 @@ class Sight(NamedTuple):
         """Nano-dollars of that day, as far as it was seen."""
         return int(_NUMBERS.unpack(self.numbers)[5]) if day == self.day else 0
 
-    def standing(self, terms: Terms, now: float) -> Standing:
+    def status(self, terms: KeyLimits, now: float) -> LimitStatus:
         """What is left now if nobody else has used the key since."""
         requests, tokens = self.resets(now)
-        return Standing(_left(terms.rpm, requests), requests, _left(terms.tpm, tokens), tokens)
+        return LimitStatus(_left(terms.rpm, requests), requests, _left(terms.tpm, tokens), tokens)
 
 
 def _left(limit: float | None, reset: float) -> int:

@@ -12,7 +12,7 @@ SMALL: Final = 16 * 1024
 """Bytes of a body that came in one piece and is not counted: the queue is what bounds these."""
 
 
-class Bodies:
+class BodyMemory:
     """The account. `most` may be set anew; who holds more by then keeps it."""
 
     __slots__ = ("held", "most")
@@ -31,7 +31,7 @@ class HeldBody:
 
     __slots__ = ("_bodies", "_size")
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: BodyMemory) -> None:
         self._bodies = bodies
         self._size = 0
 

@@ -8,19 +8,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Call, Candidate, Estimate
-from gateway.core.caller import Caller, Terms
+from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Call, Candidate, TokenEstimate
+from gateway.core.caller import Caller, KeyLimits
 from gateway.core.errors import (
     CONCURRENCY_LIMITED,
     INSUFFICIENT_QUOTA,
     MODEL_NOT_ALLOWED,
+    REQUEST_RATE_LIMITED,
     REQUEST_TOO_LARGE,
-    REQUESTS_LIMITED,
-    TOKENS_LIMITED,
-    Kind,
-    Refusal,
+    TOKEN_RATE_LIMITED,
+    ErrorKind,
+    Rejection,
 )
-from gateway.limits.account import Account, Ask, Denial, Reservation
+from gateway.limits.account import Account, Denial, Reservation, ReservationRequest
 from gateway.telemetry.metrics import Metrics, counter
 from gateway.usage.call_usage import all_tokens
 from gateway.usage.cost import most
@@ -28,46 +28,48 @@ from gateway.usage.cost import most
 _COUNTED: Final = frozenset((CHAT, COMPLETIONS, EMBEDDINGS))
 
 
-_NO_TOKENS: Final = Ask()
-_LIMITED: Final[dict[str, tuple[Kind, str]]] = {
-    "rpm": (REQUESTS_LIMITED, "requests a minute"),
-    "tpm": (TOKENS_LIMITED, "tokens a minute"),
+_NO_TOKENS: Final = ReservationRequest()
+_LIMITED: Final[dict[str, tuple[ErrorKind, str]]] = {
+    "rpm": (REQUEST_RATE_LIMITED, "requests a minute"),
+    "tpm": (TOKEN_RATE_LIMITED, "tokens a minute"),
     "concurrency": (CONCURRENCY_LIMITED, "calls at a time"),
 }
 
 
-class Limit:
+class KeyLimitGate:
     """Gate: reserves in the account of the caller's key, in this process's memory."""
 
-    def __init__(self, estimate: Callable[[Call], Estimate], calendar: Calendar, metrics: Metrics) -> None:
+    def __init__(
+        self, estimate: Callable[[Call], TokenEstimate], calendar: Calendar, metrics: Metrics
+    ) -> None:
         """`estimate` fills in `call.estimate` and gives it."""
         self._estimate = estimate
         self._calendar = calendar
         self._rejected = counter(metrics.limit_rejections)
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         """Reserve all that the call may use, or refuse."""
         account = call.caller.account if call.caller is not None else None
         if not isinstance(account, Account):
             return None
-        terms = account.terms
+        terms = account.limits
         if terms.usd_per_day is not None and (unpriced := self.unpriced(call, terms)) is not None:
             return unpriced
         ask, day = self.ask(call, terms), self._calendar.day(now)
         outcome = account.reserve(ask, day, now)
         while isinstance(outcome, Denial):
-            less = self.less(call, ask, outcome)
+            less = self.cheaper_reservation(call, ask, outcome)
             if less is None:
                 return self.refused(call, terms, outcome, now)
             ask, outcome = less, account.reserve(less, day, now)
-        call.lease.hold(Held(account, outcome))
+        call.lease.hold(HeldReservation(account, outcome))
         return None
 
     def day(self, now: float) -> str:
         """The day whose budget a call of now spends."""
         return self._calendar.day(now)
 
-    def unpriced(self, call: Call, terms: Terms) -> Refusal | None:
+    def unpriced(self, call: Call, terms: KeyLimits) -> Rejection | None:
         """A budget can only be kept where the price of whatever may serve the call is known."""
         if terms.usd_per_day is None or call.route is None:
             return None
@@ -76,7 +78,7 @@ class Limit:
                 price = candidate.price
                 if price is None or (price.output is None and call.endpoint != EMBEDDINGS):
                     place = f"models.{route.name}.candidates[{number}].price"
-                    return Refusal(
+                    return Rejection(
                         MODEL_NOT_ALLOWED,
                         f"This key has a budget in dollars, and what `{call.route.name}` costs is not known "
                         f"to the gateway. Its operator has to set `{place}`.",
@@ -84,10 +86,10 @@ class Limit:
                     )
         return None
 
-    def ask(self, call: Call, terms: Terms) -> Ask:
+    def ask(self, call: Call, terms: KeyLimits) -> ReservationRequest:
         """What the call may use, as far as these limits count it: a kept answer uses nothing."""
         _, tpm, _, budget = terms
-        if (tpm is None and budget is None) or call.hit is not None:
+        if (tpm is None and budget is None) or call.cache_hit is not None:
             return _NO_TOKENS
         estimate = call.estimate or self._estimate(call)
         firm, guess = estimate.input, estimate.output
@@ -96,13 +98,15 @@ class Limit:
         elif tpm is not None and firm + guess > tpm:
             guess = max(0, int(tpm) - firm)
         if budget is None or (route := call.route) is None:
-            return Ask(firm, guess)
+            return ReservationRequest(firm, guess)
         candidates = route.candidates
         for fallback in route.fallbacks:
             candidates += fallback.candidates
-        return Ask(firm, guess, *_cost(candidates, estimate))
+        return ReservationRequest(firm, guess, *_cost(candidates, estimate))
 
-    def less(self, call: Call, ask: Ask, denial: Denial) -> Ask | None:
+    def cheaper_reservation(
+        self, call: Call, ask: ReservationRequest, denial: Denial
+    ) -> ReservationRequest | None:
         """The same at the next lower price of a candidate, where the budget does not reach for this one.
 
         The call must make do with it: `call.ceiling` says so to those who choose its upstream. None where
@@ -112,34 +116,34 @@ class Limit:
         if denial.limit != "usd_per_day" or estimate is None or route is None:
             return None
         costs = [_cost((one,), estimate) for one in route.candidates]
-        lower = [one for one in costs if sum(one) < ask.cost + ask.guess_cost]
+        lower = [one for one in costs if sum(one) < ask.committed_cost + ask.expected_cost]
         if not lower:
             return None
         firm, guess = max(lower, key=sum)
         call.ceiling = firm + guess
-        return replace(ask, cost=firm, guess_cost=guess)
+        return replace(ask, committed_cost=firm, expected_cost=guess)
 
-    def refused(self, call: Call, terms: Terms, denial: Denial, now: float) -> Refusal:
+    def refused(self, call: Call, terms: KeyLimits, denial: Denial, now: float) -> Rejection:
         """Count and word a denial."""
         limit, wait = denial
         key = call.caller.name if call.caller is not None else ""
         self._rejected(key, limit)
         if limit == "too_large":
-            asked = self.ask(call, terms).firm
-            return Refusal(
+            asked = self.ask(call, terms).committed
+            return Rejection(
                 REQUEST_TOO_LARGE,
                 f"This request needs about {asked} tokens, more than this key's whole limit of {terms.tpm} "
                 "a minute. Send less input or a smaller max_tokens.",
             )
         if limit == "usd_per_day":
             hours, minutes = divmod(math.ceil(self._calendar.left(now) / 60), 60)
-            return Refusal(
+            return Rejection(
                 INSUFFICIENT_QUOTA,
                 "This key's budget for today is spent or promised to calls under way. "
                 f"The next day begins in {hours} h {minutes} min.",
             )
         kind, what = _LIMITED[limit]
-        return Refusal(
+        return Rejection(
             kind,
             f"This key's limit of {getattr(terms, limit)} {what} is reached. "
             f"Try again in {max(wait, 0.001):.3f} s.",
@@ -147,54 +151,58 @@ class Limit:
         )
 
 
-def _cost(candidates: Collection[Candidate], estimate: Estimate) -> tuple[int, int]:
+def _cost(candidates: Collection[Candidate], estimate: TokenEstimate) -> tuple[int, int]:
     """Nano-dollars at the dearest of them: of the firm tokens, and of the guess."""
     firm, whole = most(estimate, candidates)
     return (whole, 0) if estimate.capped else (firm, whole - firm)
 
 
-class Settles(Protocol):
+class ReservingAccount(Protocol):
     """An account, of whichever kind."""
 
     @property
-    def terms(self) -> Terms:
+    def limits(self) -> KeyLimits:
         """The key's limits."""
 
     def settle(self, reservation: Reservation, tokens: int, cost: int, now: float) -> None:
         """See Account."""
 
 
-class Held(Struct, gc=False, eq=False):
+class HeldReservation(Struct, gc=False, eq=False):
     """Holder: settles a reservation with what the call has used."""
 
-    account: Settles
+    account: ReservingAccount
     reservation: Reservation
 
     def settle(self, call: Call, now: float) -> None:
         """The call is over."""
         account = self.account
-        tokens = 0 if account.terms.tpm is None else all_tokens(call)
+        tokens = 0 if account.limits.tpm is None else all_tokens(call)
         account.settle(self.reservation, tokens, call.cost or 0, now)
 
 
-class Full:
+class LimitPrecheck:
     """Gate: refuses what `Limit` would refuse anyway, and takes nothing."""
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: KeyLimitGate) -> None:
         self._limit = limit
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         """Let it pass, unless the account of its key is full for any call."""
         account = call.caller.account if call.caller is not None else None
         if not isinstance(account, Account):
             return None
-        denial = account.full(now)
+        denial = account.exhausted(now)
         if denial is None or call.endpoint not in _COUNTED:
             return None
-        return self._limit.refused(call, account.terms, denial, now)
+        return self._limit.refused(call, account.limits, denial, now)
 
 
-def full(limit: Limit, callers: Iterable[Caller]) -> tuple[Full, ...]:
+def limit_precheck(limit: KeyLimitGate, callers: Iterable[Caller]) -> tuple[LimitPrecheck, ...]:
     """The gate, where it is of use for one of these callers."""
-    terms = [one.account.terms for one in callers if isinstance(one.account, Account)]
-    return (Full(limit),) if any(one.rpm is not None or one.concurrency is not None for one in terms) else ()
+    terms = [one.account.limits for one in callers if isinstance(one.account, Account)]
+    return (
+        (LimitPrecheck(limit),)
+        if any(one.rpm is not None or one.concurrency is not None for one in terms)
+        else ()
+    )

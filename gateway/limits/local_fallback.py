@@ -4,20 +4,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.core.caller import Standing, Terms
-from gateway.limits.account import Account, Ask, Denial, Reservation
-from gateway.limits.account_snapshot import Sight
+from gateway.core.caller import KeyLimits, LimitStatus
+from gateway.limits.account import Account, Denial, Reservation, ReservationRequest
+from gateway.limits.account_snapshot import AccountSnapshot
 from gateway.limits.gcra import Meter
 
 
-class Alone:
+class LocalFallback:
     """A spell without Redis. `share` is how many processes there are; 0 admits without any limit.
 
     It begins at the level last seen, not at a fresh burst. What it adds to that level is what the shared
     account has to hear of afterwards: the levels of all processes then add up to what one would show.
     """
 
-    def __init__(self, terms: Terms, share: int, sight: Sight, busy: int, now: float) -> None:
+    def __init__(self, terms: KeyLimits, share: int, sight: AccountSnapshot, busy: int, now: float) -> None:
         """`busy` is how many places this process holds in Redis."""
         self._terms = terms
         self._share = share
@@ -29,26 +29,26 @@ class Alone:
         self.net: Final[dict[str, int]] = {}
         """Nano-dollars by day: spent, or reserved by what is under way."""
         self._account = Account(self._terms_of(""))
-        self._account.places = busy
+        self._account.in_flight = busy
         if self._account.requests is not None:
             self._account.requests.tat = self._requests_from
         if self._account.tokens is not None:
             self._account.tokens.tat = self._tokens_from
 
-    def reserve(self, ask: Ask, day: str, now: float, id: str) -> Reservation | Denial:
+    def reserve(self, ask: ReservationRequest, day: str, now: float, id: str) -> Reservation | Denial:
         """As Account does. A call larger than the share is let through into an empty meter, and owed for."""
         account, owed = self._account, 0
         if day > account.day:
-            account.terms = self._terms_of(day)
-        share, whole = account.terms.tpm, self._terms.tpm
-        if share is not None and whole is not None and share < ask.firm <= whole:
-            owed = ask.firm - int(share)
-            ask = replace(ask, firm=int(share))
+            account.limits = self._terms_of(day)
+        share, whole = account.limits.tpm, self._terms.tpm
+        if share is not None and whole is not None and share < ask.committed <= whole:
+            owed = ask.committed - int(share)
+            ask = replace(ask, committed=int(share))
         outcome = account.reserve(ask, day, now, id)
         if isinstance(outcome, Reservation):
             if owed and account.tokens is not None:
                 outcome.tokens += owed
-                outcome.mark = account.tokens.take(owed, now)
+                outcome.watermark = account.tokens.take(owed, now)
             self.open[id] = outcome
             self.net[outcome.day] = self.net.get(outcome.day, 0) + outcome.cost
         return outcome
@@ -61,11 +61,11 @@ class Alone:
 
     def freed(self) -> None:
         """A place that this process held in Redis is free."""
-        self._account.places -= 1
+        self._account.in_flight -= 1
 
-    def standing(self, now: float) -> Standing:
+    def status(self, now: float) -> LimitStatus:
         """What is left of the share."""
-        return self._account.standing(now)
+        return self._account.status(now)
 
     def added(self, now: float) -> tuple[float, float]:
         """Requests and tokens that stand in the meters beyond what the shared account knows."""
@@ -85,11 +85,11 @@ class Alone:
         """All that the meter of tokens took: the marks count up to it."""
         return self._account.tokens.admitted if self._account.tokens is not None else 0.0
 
-    def _terms_of(self, day: str) -> Terms:
+    def _terms_of(self, day: str) -> KeyLimits:
         if not self._share:
-            return Terms()
+            return KeyLimits()
         rpm, tpm, concurrency, budget = self._terms
-        return Terms(
+        return KeyLimits(
             max(1.0, rpm / self._share) if rpm is not None else None,
             max(1.0, tpm / self._share) if tpm is not None else None,
             max(1, concurrency // self._share) if concurrency is not None else None,

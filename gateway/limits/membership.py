@@ -4,7 +4,7 @@ import os
 from collections import deque
 from typing import Final
 
-from gateway.redis.command import Command, Head, Script, Trouble
+from gateway.redis.command import Command, Head, RedisFailure, Script
 
 COUNTED_S: Final = 5
 """Seconds for which one announcement counts; one is made each second."""
@@ -12,7 +12,7 @@ COUNTED_S: Final = 5
 ANNOUNCE: Final = Script.named("gateway.limits.lua", "heartbeat")
 
 
-class Presence:
+class Membership:
     """This process among the living ones."""
 
     def __init__(self, prefix: str, at_least: int) -> None:
@@ -32,6 +32,6 @@ class Presence:
         """Announces this process; also what shows whether Redis takes writes."""
         return Command(ANNOUNCE, self._head, (), self._heard)
 
-    def _heard(self, outcome: bytes | Trouble) -> None:
-        if not isinstance(outcome, Trouble):
+    def _heard(self, outcome: bytes | RedisFailure) -> None:
+        if not isinstance(outcome, RedisFailure):
             self._counts.append(int(outcome))

@@ -14,16 +14,16 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway.core.caller import Standing, Terms
+from gateway.core.caller import KeyLimits, LimitStatus
 from gateway.core.clock import Clock
-from gateway.limits.account import Account, Ask, Denial, Reservation
-from gateway.limits.account_snapshot import Sight
-from gateway.limits.local_fallback import Alone
-from gateway.limits.membership import Presence
-from gateway.redis.command import Command, Head, Script, Then, Trouble
-from gateway.redis.pipelined import Link
+from gateway.limits.account import Account, Denial, Reservation, ReservationRequest
+from gateway.limits.account_snapshot import AccountSnapshot
+from gateway.limits.local_fallback import LocalFallback
+from gateway.limits.membership import Membership
+from gateway.redis.command import Command, Head, RedisFailure, Script, Then
+from gateway.redis.pipelined import PipelinedRedis
 
-_Outcome = Reservation | Denial | Trouble
+_Outcome = Reservation | Denial | RedisFailure
 OnFailure = Literal["local", "open", "closed"]
 
 _RESERVE: Final = Script.named("gateway.limits.lua", "account", "reserve")
@@ -51,8 +51,8 @@ class Shared(NamedTuple):
     `redis_time` takes the place of Redis's clock, in tests.
     """
 
-    link: Link
-    presence: Presence
+    link: PipelinedRedis
+    presence: Membership
     prefix: str
     on_failure: OnFailure
     lease: float
@@ -64,59 +64,65 @@ class Shared(NamedTuple):
 class SharedAccount:
     """An Account in Redis; `reserve` may wait for one round trip, nothing else waits."""
 
-    def __init__(self, name: str, terms: Terms, shared: Shared) -> None:
-        self.terms: Final = terms
+    def __init__(self, name: str, limits: KeyLimits, shared: Shared) -> None:
+        self.limits: Final = limits
         self._shared = shared
         self._link = shared.link
         # A cluster goes by what stands in braces alone, and a name may hold braces itself.
         tag = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:20]
         self._base = f"{shared.prefix}:{{{tag}}}".encode()
-        self._terms = [b"%r" % limit if limit is not None else b"" for limit in terms]
+        self._terms = [b"%r" % limit if limit is not None else b"" for limit in limits]
         self._head = ("", Head(0, b""))
-        self._sight = Sight()
-        self._alone: Alone | None = None
+        self._sight = AccountSnapshot()
+        self._alone: LocalFallback | None = None
         self._alone_until = 0.0
-        self._suspect = False
+        self._quarantined = False
         self._leased: dict[str, float] = {}
         self._held_s = Account.PLACE_S
         self._pushes = 0
 
-    async def reserve(self, ask: Ask, day: str, now: float) -> Reservation | Denial | Unavailable:
+    async def reserve(
+        self, ask: ReservationRequest, day: str, now: float
+    ) -> Reservation | Denial | Unavailable:
         """Take all of it, or nothing and say why."""
         if not self._link.up or now < self._alone_until:
-            outcome = self._without(ask, day, now)
-            if self._link.up and not self._suspect:
-                self._enter(now)
+            outcome = self._reserve_locally(ask, day, now)
+            if self._link.up and not self._quarantined:
+                self._merge_local(now)
             return outcome
-        if self._suspect:
+        if self._quarantined:
             self._alone_until = now + _SUSPECT_S  # this one call tries, the others do not
         else:
-            self.rejoin(now)
+            self.leave_fallback(now)
         promised = self._promised(ask, day)
         found = await self._asked(promised, day)
         # The refusal tells what others have spent. Of the guess less is left then, and it must refuse nobody.
         while isinstance(found, Denial) and found.limit == "usd_per_day" and self._link.up:
             promised, refused = self._promised(ask, day), promised
-            if promised.cost >= refused.cost:
+            if promised.committed_cost >= refused.committed_cost:
                 break
             found = await self._asked(promised, day)
-        return self._without(ask, day, self._shared.clock()) if isinstance(found, Trouble) else found
+        return (
+            self._reserve_locally(ask, day, self._shared.clock())
+            if isinstance(found, RedisFailure)
+            else found
+        )
 
-    def _promised(self, ask: Ask, day: str) -> Ask:
+    def _promised(self, ask: ReservationRequest, day: str) -> ReservationRequest:
         """The same with the guess's cost as far as the budget has it left, as last seen."""
-        budget = self.terms.usd_per_day
-        cost = ask.cost if budget is None else ask.promised(budget - self._sight.spent(day))
-        return replace(ask, cost=cost)
+        budget = self.limits.usd_per_day
+        cost = ask.committed_cost if budget is None else ask.promised(budget - self._sight.spent(day))
+        return replace(ask, committed_cost=cost)
 
-    async def _asked(self, ask: Ask, day: str) -> _Outcome:
+    async def _asked(self, ask: ReservationRequest, day: str) -> _Outcome:
         """One round trip."""
         id = self._new_id()
         waiter: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
-        place_wait = max(1e-3, self._held_s / (self.terms.concurrency or 1))
-        price = b"" if ask.free else b"%d" % ask.cost
-        asked = (id.encode(), b"%r" % place_wait, b"%d" % ask.firm, b"%d" % ask.guess, price)
+        place_wait = max(1e-3, self._held_s / (self.limits.concurrency or 1))
+        price = b"" if ask.free else b"%d" % ask.committed_cost
+        asked = (id.encode(), b"%r" % place_wait, b"%d" % ask.committed, b"%d" % ask.expected, price)
         then = partial(self._reserved, waiter, id, ask, day)
-        self._link.ask(self._command(_RESERVE, day, (*asked, self._sight.memory(day)), then, waiter))
+        self._link.request(self._command(_RESERVE, day, (*asked, self._sight.memory(day)), then, waiter))
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -144,11 +150,11 @@ class SharedAccount:
         """Nano-dollars of that day, as last seen."""
         return self._sight.spent(day)
 
-    def standing(self, now: float) -> Standing:
+    def status(self, now: float) -> LimitStatus:
         """What is left as last seen, or of this process's share while it is alone."""
         if self._alone is not None and self._shared.on_failure == "local":
-            return self._alone.standing(now)
-        return self._sight.standing(self.terms, now)
+            return self._alone.status(now)
+        return self._sight.status(self.limits, now)
 
     def renew(self, now: float, *, all: bool = False) -> None:
         """Renews the leases that are older than a third of their time, or all of them."""
@@ -158,22 +164,22 @@ class SharedAccount:
             ids = due[start : start + _AT_ONCE]
             self._leased.update(dict.fromkeys(ids, now))
             words = [id.encode() for id in ids]
-            self._link.post(self._command(_RENEW, self._sight.day, words, _ignore), first=all)
+            self._link.enqueue(self._command(_RENEW, self._sight.day, words, _ignore), first=all)
 
-    def back(self, now: float, settling: float) -> None:
+    def on_reconnect(self, now: float, settling: float) -> None:
         """Redis is back. The share holds for `settling` seconds more: by then all have entered theirs."""
         self.renew(now, all=True)
-        self._enter(now)
+        self._merge_local(now)
         if self._shared.on_failure == "local":
             self._alone_until = max(self._alone_until, now + settling)
 
-    def rejoin(self, now: float) -> None:
+    def leave_fallback(self, now: float) -> None:
         """Leaves the share for the shared account, if it is time."""
-        if self._alone is not None and not self._suspect and now >= self._alone_until:
-            self._enter(now)
+        if self._alone is not None and not self._quarantined and now >= self._alone_until:
+            self._merge_local(now)
             self._alone = None
 
-    def _enter(self, now: float) -> None:
+    def _merge_local(self, now: float) -> None:
         """Enters in the shared account, before anything else, what was admitted alone."""
         alone = self._alone
         if alone is None:
@@ -181,52 +187,54 @@ class SharedAccount:
         added = alone.added(now) if self._shared.on_failure == "local" else (0.0, 0.0)
         for day, net in alone.net.items():
             under_way = [one for one in alone.open.values() if one.day == day]
-            marks = [(one, one.mark) for one in under_way]
+            marks = [(one, one.watermark) for one in under_way]
             for one in under_way:
-                one.mark = 0.0  # nothing comes back until its place in what Redis has taken is known
+                one.watermark = 0.0  # nothing comes back until its place in what Redis has taken is known
             self._leased.update(dict.fromkeys([one.id for one in under_way], now))
             amounts = (b"%r" % added[0], b"%r" % added[1], b"%d" % net)
             words = (*amounts, self._sight.memory(day), *(one.id.encode() for one in under_way))
             then = partial(self._pushed, day, marks, alone.tokens_taken())
             self._pushes += 1
             marker = f":pushed:{self._shared.presence.id}:{self._pushes}".encode()
-            self._link.post(self._command(_PUSH, day, words, then, marker=marker), first=True)
+            self._link.enqueue(self._command(_PUSH, day, words, then, marker=marker), first=True)
             added = (0.0, 0.0)
         alone.entered()
 
-    def _without(self, ask: Ask, day: str, now: float) -> Reservation | Denial | Unavailable:
+    def _reserve_locally(
+        self, ask: ReservationRequest, day: str, now: float
+    ) -> Reservation | Denial | Unavailable:
         policy = self._shared.on_failure
         if policy == "closed":
             return UNAVAILABLE
         if self._alone is None:
             share = self._shared.presence.count if policy == "local" else 0
-            self._alone = Alone(self.terms, share, self._sight, len(self._leased), now)
+            self._alone = LocalFallback(self.limits, share, self._sight, len(self._leased), now)
         return self._alone.reserve(ask, day, now, self._new_id())
 
     def _reserved(
         self,
         waiter: asyncio.Future[_Outcome],
         id: str,
-        ask: Ask,
+        ask: ReservationRequest,
         day: str,
-        reply: bytes | Trouble,
+        reply: bytes | RedisFailure,
     ) -> None:
         outcome: _Outcome
-        if isinstance(reply, Trouble):
+        if isinstance(reply, RedisFailure):
             outcome = reply
             if reply.sent:  # what it took at least, if it was done
-                mark = self._sight.tokens_taken() + ask.firm
-                self._post_settle(Reservation(id, ask.firm, mark, ask.cost, day), 0, 0)
+                mark = self._sight.tokens_taken() + ask.committed
+                self._post_settle(Reservation(id, ask.committed, mark, ask.committed_cost, day), 0, 0)
             elif self._link.up:
-                self._suspect, self._alone_until = True, self._shared.clock() + _SUSPECT_S
+                self._quarantined, self._alone_until = True, self._shared.clock() + _SUSPECT_S
         else:
             code, amount, mark = self._read(reply, day)
-            if self._suspect:
-                self._suspect, self._alone_until = False, 0.0
-                self.rejoin(self._shared.clock())
+            if self._quarantined:
+                self._quarantined, self._alone_until = False, 0.0
+                self.leave_fallback(self._shared.clock())
             if code == _OK:
                 self._leased[id] = now = self._shared.clock()
-                outcome = Reservation(id, int(amount), mark, ask.cost, day, now)
+                outcome = Reservation(id, int(amount), mark, ask.committed_cost, day, now)
             else:
                 outcome = Denial(_LIMITS[int(code)], amount)
         if not waiter.done():
@@ -236,23 +244,27 @@ class SharedAccount:
 
     def _post_settle(self, reservation: Reservation, tokens: int, cost: int) -> None:
         one = reservation
-        marked = (b"%d" % tokens, b"%d" % one.tokens, b"%r" % one.mark)
+        marked = (b"%d" % tokens, b"%d" % one.tokens, b"%r" % one.watermark)
         words = (one.id.encode(), *marked, b"%d" % cost, b"%d" % one.cost)
-        self._link.post(self._command(_SETTLE, one.day, words, partial(self._answered, one.day)))
+        self._link.enqueue(self._command(_SETTLE, one.day, words, partial(self._answered, one.day)))
 
-    def _answered(self, day: str, reply: bytes | Trouble) -> None:
-        if not isinstance(reply, Trouble):
+    def _answered(self, day: str, reply: bytes | RedisFailure) -> None:
+        if not isinstance(reply, RedisFailure):
             self._read(reply, day)
 
     def _pushed(
-        self, day: str, marks: list[tuple[Reservation, float]], taken_alone: float, reply: bytes | Trouble
+        self,
+        day: str,
+        marks: list[tuple[Reservation, float]],
+        taken_alone: float,
+        reply: bytes | RedisFailure,
     ) -> None:
-        if isinstance(reply, Trouble):
+        if isinstance(reply, RedisFailure):
             return
         code, _, taken = self._read(reply, day)
         if code == _OK:
             for reservation, mark in marks:
-                reservation.mark = max(0.0, taken - (taken_alone - mark))
+                reservation.watermark = max(0.0, taken - (taken_alone - mark))
 
     def _read(self, reply: bytes, day: str) -> tuple[float, float, float]:
         """What `answer` of account.lua packed: takes the sight, gives the rest."""
@@ -287,5 +299,5 @@ class SharedAccount:
         return f"{self._shared.presence.id}:{next(self._shared.numbers):x}"
 
 
-def _ignore(_: bytes | Trouble) -> None:
+def _ignore(_: bytes | RedisFailure) -> None:
     """Nothing depends on the reply."""

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from gateway.core.caller import Terms
+from gateway.core.caller import KeyLimits
 from gateway.core.clock import Clock, monotonic
 from gateway.core.units import Secret
-from gateway.limits.membership import ANNOUNCE, Presence
+from gateway.limits.membership import ANNOUNCE, Membership
 from gateway.limits.shared_account import SCRIPTS, OnFailure, Shared, SharedAccount, Unavailable
-from gateway.redis.pipelined import Link
+from gateway.redis.pipelined import PipelinedRedis
 
 __all__ = ["LEASE_S", "OnFailure", "SharedAccount", "SharedLimits", "Unavailable"]
 
@@ -42,8 +42,8 @@ class SharedLimits:
 
         `processes` is how many share the limits for sure: what a share is before Redis has told more.
         """
-        presence = Presence(prefix, processes)
-        self.link: Final = Link(url, timeout, [*SCRIPTS, ANNOUNCE], presence.probe, failed)
+        presence = Membership(prefix, processes)
+        self.link: Final = PipelinedRedis(url, timeout, [*SCRIPTS, ANNOUNCE], presence.probe, failed)
         self.link.on_up.append(self._back)
         self._shared = Shared(self.link, presence, prefix, on_failure, lease, clock, redis_time, count(1))
         self._accounts: list[SharedAccount] = []
@@ -56,7 +56,7 @@ class SharedLimits:
         """Living processes that share the limits, as last heard."""
         return self._shared.presence.count
 
-    def account(self, name: str, terms: Terms) -> SharedAccount:
+    def account(self, name: str, terms: KeyLimits) -> SharedAccount:
         """The account of the key with this name."""
         self._accounts.append(SharedAccount(name, terms, self._shared))
         return self._accounts[-1]
@@ -79,9 +79,9 @@ class SharedLimits:
         if self.link.up:
             for one in self._accounts:
                 one.renew(now)
-                one.rejoin(now)
+                one.leave_fallback(now)
 
     def _back(self) -> None:
         now = self._shared.clock()
         for one in self._accounts:
-            one.back(now, self._settling if self._started else 0.0)
+            one.on_reconnect(now, self._settling if self._started else 0.0)

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Sequence
 
 from gateway.core.call import Call, Gate, Handler, Layer, Reply
-from gateway.core.errors import Refusal
+from gateway.core.errors import Rejection
 
 
-def admit(gates: Sequence[Gate], call: Call, now: float) -> Refusal | None:
+def admit(gates: Sequence[Gate], call: Call, now: float) -> Rejection | None:
     """Ask the gates in order."""
     for gate in gates:
         refusal = gate.admit(call, now)
@@ -15,7 +15,7 @@ def admit(gates: Sequence[Gate], call: Call, now: float) -> Refusal | None:
     return None
 
 
-async def _told(refusal: Refusal) -> Refusal:
+async def _told(refusal: Rejection) -> Rejection:
     return refusal
 
 
@@ -24,7 +24,7 @@ def admission(gates: Sequence[Gate]) -> Layer:
 
     def layer(inner: Handler) -> Handler:
         # Not a coroutine itself: there is nothing to wait for, and one frame less to resume for each call.
-        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+        def handle(call: Call) -> Awaitable[Reply | Rejection]:
             refusal = admit(gates, call, call.ready_at)
             return inner(call) if refusal is None else _told(refusal)
 

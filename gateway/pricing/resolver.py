@@ -36,7 +36,7 @@ class Pricing:
         self._dated: list[tuple[Candidate, Listing]] = []
         self._look_at = 0.0
 
-    def known(self, candidate: cfg.Candidate, upstream: cfg.Upstream) -> Known:
+    def known(self, candidate: cfg.CandidateConfig, upstream: cfg.UpstreamConfig) -> Known:
         """What is known of a candidate's price now."""
         price = candidate.price
         if price is not None:
@@ -87,7 +87,7 @@ class Pricing:
                 )
 
 
-def candidates(config: cfg.Config) -> Iterator[tuple[str, cfg.Candidate, cfg.Upstream]]:
+def candidates(config: cfg.Config) -> Iterator[tuple[str, cfg.CandidateConfig, cfg.UpstreamConfig]]:
     """All candidates, each with its place in the config and its upstream."""
     for name, model in config.models.items():
         for number, one in enumerate(model.candidates):

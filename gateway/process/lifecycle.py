@@ -16,13 +16,13 @@ TAKEN = "taken"
 """What it answers there to an order when that config is in force, behind the order's number."""
 
 
-def order(number: int, config: Config) -> bytes:
+def encode_config(number: int, config: Config) -> bytes:
     """What a worker reads from stdin: a number, and the config to start with or to reload."""
     pickled = pickle.dumps((number, config))
     return len(pickled).to_bytes(8, "big") + pickled
 
 
-async def next_order(reader: asyncio.StreamReader) -> tuple[int, Config] | None:
+async def read_config(reader: asyncio.StreamReader) -> tuple[int, Config] | None:
     """The next one; None when there will be no more."""
     try:
         size = int.from_bytes(await reader.readexactly(8), "big")
@@ -46,13 +46,13 @@ def cannot_listen(error: OSError) -> int:
     return 1
 
 
-def cannot_count(error: Exception) -> int:
+def log_usage_error(error: Exception) -> int:
     """Say why usage cannot be kept, or budgets not be known; gives the exit status."""
     log.logger.error("cannot keep usage: %s", error)
     return 1
 
 
-def settle_memory() -> None:
+def freeze_gc() -> None:
     """Call when everything is built: keep the garbage collector away from what lives for ever.
 
     Nearly all of a call's objects go by reference count. A full collection walks through every open stream,
@@ -63,7 +63,7 @@ def settle_memory() -> None:
     gc.set_threshold(20_000, 20, 1000)
 
 
-def end_at_once() -> None:
+def abort_process() -> None:
     """End this process without any cleaning up."""
     os._exit(1)
 
@@ -74,7 +74,7 @@ class Signals:
     SIGHUP sets `reload`.
     """
 
-    def __init__(self, at_second: Callable[[], None] = end_at_once) -> None:
+    def __init__(self, at_second: Callable[[], None] = abort_process) -> None:
         """`at_second` is what every signal after the first one does."""
         loop = asyncio.get_running_loop()
         self._at_second = at_second

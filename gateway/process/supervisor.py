@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from gateway.assembly.accounts import usage_store, usage_views
-from gateway.assembly.reload import Reloader, Source
+from gateway.assembly.reload import ConfigSource, Reloader
 from gateway.assembly.upstreams import provider_of
 from gateway.config.model import Config
 from gateway.config.show import effective
@@ -31,21 +31,21 @@ from gateway.core.clock import monotonic, unix
 from gateway.core.units import parse_usd, usd
 from gateway.http.server.admin import View, application
 from gateway.process.dead_worker_metrics import collect, fold
-from gateway.process.lifecycle import Signals, cannot_listen, end_at_once, listening
+from gateway.process.lifecycle import Signals, abort_process, cannot_listen, listening
 from gateway.process.worker_handle import WorkerProcess
 from gateway.telemetry import logging as log
-from gateway.telemetry.collectors import Budgets, Reloads, Seen, Upstreams
+from gateway.telemetry.collectors import BudgetCollector, ReloadCollector, UpstreamCollector, UpstreamStatus
 from gateway.telemetry.logging import logger
 from gateway.telemetry.metrics import BREAKER
-from gateway.telemetry.semconv import Told
-from gateway.usage.gpu_cost import Done, shown
+from gateway.telemetry.semconv import SemconvCollector
+from gateway.usage.gpu_cost import WorkDone, as_json
 
 _RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
 # A Unix socket's path has at most 107 bytes on Linux; what is left is for the folder that holds ours.
 _LONGEST_PARENT = 107 - len("/sluice-12345678/worker-9999.sock")
 
 
-def supervise(config: Config, source: Source) -> int:
+def supervise(config: Config, source: ConfigSource) -> int:
     """Run `config.server.workers` workers until a signal; gives the exit status."""
     return uvloop.run(_Parent(config, source).run())
 
@@ -53,12 +53,12 @@ def supervise(config: Config, source: Source) -> int:
 class _Parent:
     """Holds the port's number, the folder of counters and sockets, and one keeper task for each worker."""
 
-    def __init__(self, config: Config, source: Source) -> None:
+    def __init__(self, config: Config, source: ConfigSource) -> None:
         self._config = config
         self._folder = _make_folder()
         self._workers: list[WorkerProcess] = []
         self._stopping = False
-        self._reloads = Reloads()
+        self._reloads = ReloadCollector()
         self._reloader = Reloader(source, config, self._take, self._reloads)
         calendar = Calendar(config.server.timezone, unix(), monotonic())
         self._usage_store = usage_store(config)
@@ -173,7 +173,7 @@ class _Parent:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(worker.pid, 0)
         shutil.rmtree(self._folder, ignore_errors=True)
-        end_at_once()
+        abort_process()
 
     # What the admin port asks (gateway.http.server.admin.Inside).
 
@@ -183,12 +183,16 @@ class _Parent:
         upstreams, budgets = await asyncio.gather(self._upstreams(), self._budgets())
         most = {name: one.max_concurrency for name, one in self._config.upstreams.items()}
         registry.register(
-            Upstreams(lambda: {name: one.seen(most[name]) for name, one in upstreams.items() if name in most})
+            UpstreamCollector(
+                lambda: {name: one.seen(most[name]) for name, one in upstreams.items() if name in most}
+            )
         )
-        registry.register(Budgets(lambda: budgets))
+        registry.register(BudgetCollector(lambda: budgets))
         registry.register(self._reloads)
         registry.register(
-            Told(lambda: collect(self._folder), lambda upstream: provider_of(self._config, upstream))
+            SemconvCollector(
+                lambda: collect(self._folder), lambda upstream: provider_of(self._config, upstream)
+            )
         )
         return registry
 
@@ -240,7 +244,7 @@ class _Parent:
         """Calls summed; an upstream's state is the best that a worker sees, its breaker the worst."""
         upstreams = self._config.upstreams  # a reload may come while the workers are asked
         merged = {name: _Seen("unknown", 0, 0, 0.0, BREAKER[0]) for name in upstreams}
-        done: dict[str, Done] = {}
+        done: dict[str, WorkDone] = {}
         for answer in await self._ask_all("/admin/upstreams"):
             seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
             for name, upstream in seen.items():
@@ -253,13 +257,13 @@ class _Parent:
                 known.breaker = max(known.breaker, upstream.breaker, key=BREAKER.index)
                 known.engine = known.engine or upstream.engine
                 if upstream.machine:
-                    done[name] = done.get(name, Done()).with_other(Done(**upstream.machine["done"]))
+                    done[name] = done.get(name, WorkDone()).with_other(WorkDone(**upstream.machine["done"]))
                 if known.state != "up":
                     known.state = upstream.state
         for name, all_done in done.items():
             price = upstreams[name].gpu_hour_usd
             if price is not None:
-                merged[name].machine = shown(price, all_done, waiting=merged[name].waiting > 0)
+                merged[name].machine = as_json(price, all_done, waiting=merged[name].waiting > 0)
         return merged
 
     async def _ask_all(self, path: str) -> list[tuple[int, bytes] | None]:
@@ -287,9 +291,11 @@ class _Seen(msgspec.Struct):
     engine: dict[str, float | None] | None = None
     machine: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
-    def seen(self, most: int) -> Seen:
+    def seen(self, most: int) -> UpstreamStatus:
         up = {"up": True, "down": False}.get(self.state)
-        return Seen(self.in_flight, self.waiting, self.oldest_s, BREAKER.index(self.breaker), most, up)
+        return UpstreamStatus(
+            self.in_flight, self.waiting, self.oldest_s, BREAKER.index(self.breaker), most, up
+        )
 
 
 class _Left(msgspec.Struct):

@@ -9,32 +9,35 @@ import uvloop
 
 from gateway.assembly.gateway import Gateway
 from gateway.assembly.reload import take
-from gateway.assembly.upstreams import Share
+from gateway.assembly.upstreams import WorkerShare
 from gateway.process.lifecycle import (
     READY,
     TAKEN,
     Signals,
-    cannot_count,
     cannot_listen,
-    next_order,
-    settle_memory,
+    freeze_gc,
+    log_usage_error,
+    read_config,
 )
 from gateway.telemetry import logging as log
-from gateway.usage.store import UsageTrouble
+from gateway.usage.store import UsageUnavailable
 
 
 async def _run(admin_socket: str, number: int) -> int:
     orders = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    first = await next_order(orders)
+    first = await read_config(orders)
     if first is None:  # the parent has ended meanwhile
         return 1
     config = first[1]
     log.setup(config.log.level, config.log.format)
     try:
         gateway = Gateway(
-            config, admin_socket=admin_socket, reuse_port=True, share=Share(number, config.server.workers)
+            config,
+            admin_socket=admin_socket,
+            reuse_port=True,
+            share=WorkerShare(number, config.server.workers),
         )
     except OSError as error:  # its counters are files
         log.logger.error("cannot start: %s", error)
@@ -46,9 +49,9 @@ async def _run(admin_socket: str, number: int) -> int:
         await gateway.start()
     except OSError as error:
         return cannot_listen(error)
-    except UsageTrouble as error:
-        return cannot_count(error)
-    settle_memory()
+    except UsageUnavailable as error:
+        return log_usage_error(error)
+    freeze_gc()
     _say(READY)
     orphaned = asyncio.create_task(_obey(gateway, orders))
     ends: set[asyncio.Future[None]] = {signals.first, orphaned}
@@ -60,7 +63,7 @@ async def _run(admin_socket: str, number: int) -> int:
 
 async def _obey(gateway: Gateway, orders: asyncio.StreamReader) -> None:
     """Reload what the parent sends; it holds the other end of stdin for as long as it lives."""
-    while (received := await next_order(orders)) is not None:
+    while (received := await read_config(orders)) is not None:
         number, config = received
         refused = await take(gateway, config)
         answer = TAKEN if refused is None else " ".join(refused.split())

@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from gateway.config.model import Config
-from gateway.process.lifecycle import READY, TAKEN, order
+from gateway.process.lifecycle import READY, TAKEN, encode_config
 
 _ASK_S = 1.0  # for an answer to the admin port
 _TAKE_S = 30.0  # for putting another config in force
@@ -51,7 +51,7 @@ class WorkerProcess:
                 process.terminate()
             if process.stdin is None or process.stdout is None:
                 raise AssertionError("both are pipes")
-            process.stdin.write(order(0, self._config))
+            process.stdin.write(encode_config(0, self._config))
             if await process.stdout.readline() == READY:
                 self.ready.set()
             return process
@@ -68,7 +68,7 @@ class WorkerProcess:
             if process.stdin.is_closing():  # it has died, of something else, and will be started again
                 return None
             self._orders += 1
-            process.stdin.write(order(self._orders, config))
+            process.stdin.write(encode_config(self._orders, config))
             try:
                 async with asyncio.timeout(_TAKE_S):
                     while line := await process.stdout.readline():

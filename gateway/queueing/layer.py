@@ -6,25 +6,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, cast
 
-from gateway.core.call import Call, Estimate, Handler, Reply
+from gateway.core.call import Call, Handler, Reply, TokenEstimate
 from gateway.core.clock import Clock
-from gateway.core.errors import Refusal
-from gateway.queueing.spill_timer import MOVED, Moves, Watch
-from gateway.queueing.upstream_queue import OUTSIDE, WAITING, Line, Waiter
-from gateway.queueing.waiting_room import WaitingRoom, Waits
+from gateway.core.errors import Rejection
+from gateway.queueing.spill_timer import MOVED, Moves, SpillTimer
+from gateway.queueing.upstream_queue import IDLE, QUEUED, UpstreamQueue, Waiter
+from gateway.queueing.waiting_room import Queued, WaitingRoom
 
 _TICK_S: Final = 0.001
 """The shortest timer: loops count in milliseconds, and a timer that rings early would ring again at once."""
 
 
-class Place(Waiter):
+class QueueTicket(Waiter):
     """Holder: a call's place in a line, first to wait, then its permit. `turn` is there while it waits."""
 
-    __slots__ = ("line", "queue", "turn")
+    __slots__ = ("granted", "line", "queue")
 
-    turn: asyncio.Future[Refusal | None]
+    granted: asyncio.Future[Rejection | None]
 
-    def __init__(self, queue: "Queue", line: Line, call: Call, now: float) -> None:
+    def __init__(self, queue: "QueueLayer", line: UpstreamQueue, call: Call, now: float) -> None:
         # All of a waiter is set here, for every call needs one: one frame less.
         caller, estimate, last = call.caller, call.estimate, call.accepted_at + line.total_s
         self.key = "" if caller is None else caller.name
@@ -33,7 +33,7 @@ class Place(Waiter):
         self.deadline = call.deadline if call.deadline < last else last
         self.arrived = now
         self.stream = call.stream
-        self.state = OUTSIDE
+        self.state = IDLE
         self.queue = queue
         self.line = line
 
@@ -42,7 +42,7 @@ class Place(Waiter):
         self.queue.settle(self, call, now)
 
 
-class Queue:
+class QueueLayer:
     """The layer. `lines` has every upstream; a call's `candidate` says which one it waits for.
 
     `waited[upstream](seconds)` is told of each call that goes, 0.0 where it need not wait, and of each that
@@ -52,7 +52,7 @@ class Queue:
     def __init__(
         self,
         room: WaitingRoom,
-        lines: Mapping[str, Line],
+        lines: Mapping[str, UpstreamQueue],
         clock: Clock,
         waited: Mapping[str, Callable[[float], None]],
         estimate: Callable[[Call], object],
@@ -66,8 +66,8 @@ class Queue:
         self._clock = clock
         self._waited = waited
         self._estimate = estimate
-        self.moves: Moves = lambda call, now: False
-        self._ahead: dict[Call, Place] = {}  # permits of calls that are on their way to another line
+        self.spills: Moves = lambda call, now: False
+        self._ahead: dict[Call, QueueTicket] = {}  # permits of calls that are on their way to another line
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of lines that their pace holds
 
     def in_flight(self) -> dict[str, int]:
@@ -87,7 +87,7 @@ class Queue:
         """The layer around `inner`."""
 
         # Not a coroutine itself: who need not wait pays for no frame.
-        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+        def handle(call: Call) -> Awaitable[Reply | Rejection]:
             if call.candidate is None:
                 raise AssertionError("the gates above set the candidate")
             line = self._lines[call.candidate.upstream]
@@ -99,12 +99,12 @@ class Queue:
                     del self._ahead[call]
                     return self._held(inner, call, place)
                 place.settle(call, now)
-            place = Place(self, line, call, now)
+            place = QueueTicket(self, line, call, now)
             told = self._room.arrive(line, place, now)
             if told is None:
                 self._waited[line.name](0.0)
                 return self._held(inner, call, place)
-            if isinstance(told, Refusal):
+            if isinstance(told, Rejection):
                 return _tell(told)
             self._begin(place, told, now)
             return self._wait(inner, call, place)
@@ -125,7 +125,7 @@ class Queue:
             now = self._clock()
             self._wake(line, self._room.next(line, now), now)
 
-    def settle(self, place: Place, call: Call, now: float) -> None:
+    def settle(self, place: QueueTicket, call: Call, now: float) -> None:
         """Take back the permit that the call holds; a second time nothing is left to do."""
         if self._ahead and self._ahead.get(call) is place:
             del self._ahead[call]
@@ -133,7 +133,7 @@ class Queue:
         if going or place.line.pace is not None:
             self._wake(place.line, going, now)
 
-    async def _held(self, inner: Handler, call: Call, place: Place) -> Reply | Refusal:
+    async def _held(self, inner: Handler, call: Call, place: QueueTicket) -> Reply | Rejection:
         """The permit is held to the upstream's last byte: of a stream by the call's lease.
 
         What else comes back has been read whole, and need not wait for the client to take it.
@@ -149,26 +149,26 @@ class Queue:
             self.settle(place, call, call.answered_at or self._clock())
         return reply
 
-    def _begin(self, place: Place, told: Waits, now: float) -> None:
+    def _begin(self, place: QueueTicket, told: Queued, now: float) -> None:
         """The room has let it wait: make its future, and see to those whom its coming moves."""
-        place.turn = asyncio.get_running_loop().create_future()
+        place.granted = asyncio.get_running_loop().create_future()
         if told.victim is not None:
             victim, line = told.victim
-            _ring(cast(Place, victim), self._room.full(line, now))
+            _ring(cast(QueueTicket, victim), self._room.full(line, now))
             if line.free > 0:
                 self._wake(line, self._room.next(line, now), now)
         if place.line.free > 0:
             self._wake(place.line, self._room.next(place.line, now), now)
 
-    async def _wait(self, inner: Handler, call: Call, place: Place) -> Reply | Refusal:
+    async def _wait(self, inner: Handler, call: Call, place: QueueTicket) -> Reply | Rejection:
         expiry = watch = None
-        if call.spill_s != math.inf:
-            watch = Watch(call.spill_s, partial(self._elsewhere, place, call), self._clock)
+        if call.max_wait_s != math.inf:
+            watch = SpillTimer(call.max_wait_s, partial(self._elsewhere, place, call), self._clock)
         if place.deadline != math.inf:
             loop = asyncio.get_running_loop()
             expiry = loop.call_later(place.deadline - self._clock(), self._expire, place)
         try:
-            refusal = await place.turn
+            refusal = await place.granted
         except BaseException:
             # The caller has left, maybe in the same tick in which its turn came.
             now = self._clock()
@@ -187,22 +187,22 @@ class Queue:
             return refusal
         return await self._held(inner, call, place)
 
-    def _expire(self, place: Place) -> None:
+    def _expire(self, place: QueueTicket) -> None:
         now, line = self._clock(), place.line
-        if place.state == WAITING:
+        if place.state == QUEUED:
             going = self._room.leave(line, place, now)
             _ring(place, self._room.too_late(line, place, now))
             self._wake(line, going, now)
 
-    def _elsewhere(self, place: Place, call: Call, now: float) -> bool:
+    def _elsewhere(self, place: QueueTicket, call: Call, now: float) -> bool:
         """Let it go where another upstream takes it. True: there is nothing to look for any more."""
-        if place.state != WAITING or place.deadline <= now:
+        if place.state != QUEUED or place.deadline <= now:
             return True
-        if not self.moves(call, now):
+        if not self.spills(call, now):
             return False
         # Its permit is taken here and now: in the same turn of the loop others look for one too.
-        line = self._lines[call.order[0].upstream]
-        ahead = Place(self, line, call, now)
+        line = self._lines[call.candidates[0].upstream]
+        ahead = QueueTicket(self, line, call, now)
         if ahead.deadline <= now:  # that one's whole time for a call is over: it keeps its place here
             return True
         if self._room.arrive(line, ahead, now) is None:
@@ -213,13 +213,13 @@ class Queue:
         self._wake(place.line, going, now)
         return True
 
-    def _wake(self, line: Line, going: list[Waiter], now: float) -> None:
+    def _wake(self, line: UpstreamQueue, going: list[Waiter], now: float) -> None:
         for waiter in going:
-            _ring(cast(Place, waiter), None)
+            _ring(cast(QueueTicket, waiter), None)
         if line.pace is not None:
             self._arm(line, now)
 
-    def _arm(self, line: Line, now: float) -> None:
+    def _arm(self, line: UpstreamQueue, now: float) -> None:
         """One timer for a line, for the moment at which its first waiter may go."""
         timer = self._timers.pop(line.name, None)
         if timer is not None:
@@ -229,22 +229,22 @@ class Queue:
             delay = max(_TICK_S, line.held_until - now)
             self._timers[line.name] = loop.call_later(delay, self._paced, line)
 
-    def _paced(self, line: Line) -> None:
+    def _paced(self, line: UpstreamQueue) -> None:
         now = self._clock()
         self._wake(line, self._room.next(line, now), now)
 
 
-def _ring(place: Place, refusal: Refusal | None) -> None:
+def _ring(place: QueueTicket, refusal: Rejection | None) -> None:
     # A cancelled one gives its permit back as soon as it runs.
-    if not place.turn.done():
-        place.turn.set_result(refusal)
+    if not place.granted.done():
+        place.granted.set_result(refusal)
 
 
-async def _tell(refusal: Refusal) -> Refusal:
+async def _tell(refusal: Rejection) -> Rejection:
     return refusal
 
 
-def _expected(estimate: Estimate, line: Line) -> int:
+def _expected(estimate: TokenEstimate, line: UpstreamQueue) -> int:
     """Tokens that the call is expected to cost; of a guess no more than the pace ever lets through."""
     output = estimate.output
     if line.pace is not None and not estimate.capped:

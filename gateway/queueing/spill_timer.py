@@ -6,9 +6,9 @@ from typing import Final
 
 from gateway.core.call import Call
 from gateway.core.clock import Clock
-from gateway.core.errors import QUEUE_FULL, Refusal
+from gateway.core.errors import QUEUE_FULL, Rejection
 
-MOVED: Final = Refusal(QUEUE_FULL, "Another upstream takes this call.")
+MOVED: Final = Rejection(QUEUE_FULL, "Another upstream takes this call.")
 """What the queue tells the attempts when a call leaves it for the first of `call.order`; it is never sent."""
 _AGAIN: Final = 0.25
 """It looks again after this part of the first wait ..."""
@@ -19,7 +19,7 @@ Moves = Callable[[Call, float], bool]
 """Whether another upstream takes the call now; `call.order` then begins with it."""
 
 
-class Watch:
+class SpillTimer:
     """Timer of one waiting call: `look(now)` is asked after `after_s`, and again until it says True."""
 
     __slots__ = ("_clock", "_look", "_pause_s", "_timer")

@@ -17,10 +17,10 @@ from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import VirtualTokenCounter
 
 # Where a waiter stands.
-OUTSIDE: Final = 0
-WAITING: Final = 1
-GOING: Final = 2  # holds a permit
-OVER: Final = 3
+IDLE: Final = 0
+QUEUED: Final = 1
+GRANTED: Final = 2  # holds a permit
+DONE: Final = 3
 
 
 class Waiter:
@@ -42,12 +42,12 @@ class Waiter:
         self.tokens = tokens
         self.deadline = deadline
         self.arrived = arrived
-        self.state = OUTSIDE
+        self.state = IDLE
         self.stream = False
 
 
 AGING_S: Final = 30.0
-STILL_S: Final = 5.0
+STALL_S: Final = 5.0
 _MEMORY_S: Final = 10.0
 _LEAST: Final = 20
 """How long a permit is held is a mean over the last 10 s, or over the last 20 calls where those took longer.
@@ -57,7 +57,7 @@ lets the line grow whenever it is low by chance, and refuses whom there is a pla
 """
 
 
-class Lane:
+class PriorityLane:
     """The waiters of one key and class in order of arrival, and the sum of their tokens."""
 
     __slots__ = ("tokens", "waiters")
@@ -72,16 +72,16 @@ class Lane:
         return next(iter(self.waiters), None)
 
 
-class Lanes:
+class KeyLanes:
     """Both lanes of a key that waits."""
 
     __slots__ = ("batch", "interactive")
 
     def __init__(self) -> None:
-        self.interactive = Lane()
-        self.batch = Lane()
+        self.interactive = PriorityLane()
+        self.batch = PriorityLane()
 
-    def lane(self, waiter: Waiter) -> Lane:
+    def lane(self, waiter: Waiter) -> PriorityLane:
         """The lane of its class."""
         return self.batch if waiter.priority == BATCH else self.interactive
 
@@ -103,7 +103,7 @@ class Lanes:
         return batch is not None and now - batch.arrived >= AGING_S
 
 
-class Line:
+class UpstreamQueue:
     """One upstream. `permits` is this process's share; `pace` None is an upstream that states no rate.
 
     No call waits longer than `total_s`, its whole time for an answer.
@@ -134,7 +134,7 @@ class Line:
         self.pace = pace
         self.total_s = total_s
         self.token_counter = VirtualTokenCounter()
-        self.keys: dict[str, Lanes] = {}  # those that wait
+        self.keys: dict[str, KeyLanes] = {}  # those that wait
         self.active: dict[str, int] = {}  # calls that wait or have a permit, by key
         self._last: tuple[str, ...] = ()  # the key that was active last
         self.waiting = 0
@@ -150,7 +150,7 @@ class Line:
         return self.permits - self.free
 
     @property
-    def hold(self) -> float | None:
+    def mean_service_time(self) -> float | None:
         """Seconds for which a permit is held, a mean; None while nothing is known."""
         return self._hold if self._holds else None
 
@@ -159,14 +159,14 @@ class Line:
         firsts = (lane.first() for one in self.keys.values() for lane in (one.interactive, one.batch))
         return now - min((first.arrived for first in firsts if first is not None), default=now)
 
-    def come(self, key: str) -> None:
+    def enter(self, key: str) -> None:
         """A call of this key begins to wait, or goes at once."""
         calls = self.active.get(key, 0)
         if not calls and (self.active or self._last != (key,)):
             self.token_counter.enter(key, self.rivals())
         self.active[key] = calls + 1
 
-    def left(self, key: str) -> None:
+    def leave(self, key: str) -> None:
         """It does neither any more."""
         calls = self.active[key] - 1
         if calls:
@@ -179,11 +179,11 @@ class Line:
         """The keys beside which another one begins: who is active or, if nobody is, who was last."""
         return self.active or self._last
 
-    def go(self, waiter: Waiter, now: float) -> None:
+    def grant(self, waiter: Waiter, now: float) -> None:
         """Give it a permit and charge what it is expected to cost."""
         self.free -= 1
         self.moved = now
-        waiter.state, waiter.since = GOING, now
+        waiter.state, waiter.since = GRANTED, now
         self.token_counter.charge(waiter.key, waiter.tokens, now)
         if self.pace is not None:
             self.pace.note(waiter.tokens, now)
@@ -192,7 +192,7 @@ class Line:
         """To the end of its lane."""
         lanes = self.keys.get(waiter.key)
         if lanes is None:
-            lanes = self.keys[waiter.key] = Lanes()
+            lanes = self.keys[waiter.key] = KeyLanes()
         lane = lanes.lane(waiter)
         lane.waiters[waiter] = None
         lane.tokens += waiter.tokens
@@ -216,7 +216,7 @@ class Line:
             ranks.append((late, self.token_counter.of(key), waiter.number, waiter))
         return min(ranks)[3]
 
-    def learn_hold(self, seconds: float, now: float) -> None:
+    def learn_service_time(self, seconds: float, now: float) -> None:
         """A permit that was held for so long has come back."""
         known = self._holds
         kept = known * _MEMORY_S / (_MEMORY_S + now - self._learned)
@@ -226,14 +226,14 @@ class Line:
         self._hold += (seconds - self._hold) / kept
         self._learned = now
 
-    def stands_still(self, now: float) -> float:
+    def stalled_for(self, now: float) -> float:
         """Seconds since the last permit was given, while none is free, up to STILL_S.
 
         Of one that hangs the mean tells nothing, for no call ends: it is likely to last as long again.
         """
-        return min(now - self.moved, STILL_S) if self.free <= 0 else 0.0
+        return min(now - self.moved, STALL_S) if self.free <= 0 else 0.0
 
-    def lasts(self, calls: int, tokens: float) -> float | None:
+    def drain_time(self, calls: int, tokens: float) -> float | None:
         """Seconds that so many calls take to leave the line; None while nothing is known."""
         by_permits = calls * self._hold / self.permits if self._holds else None
         if self.pace is None:
@@ -263,11 +263,11 @@ class Line:
                 ahead = len(lane.waiters) if first_class else _fitting(lane, behind)
                 calls += ahead
                 tokens += ahead and lane.tokens * ahead / len(lane.waiters)
-        lasts = self.lasts(calls, tokens)
+        lasts = self.drain_time(calls, tokens)
         return lasts if self.pace is None else max(lasts or 0.0, self.pace.wait(waiter.tokens, now))
 
 
-def _fitting(lane: Lane, behind: float) -> int:
+def _fitting(lane: PriorityLane, behind: float) -> int:
     """How many of a lane go while its key is that many tokens behind the newcomer's."""
     number = len(lane.waiters)
     if not number or behind < 0:
@@ -275,4 +275,4 @@ def _fitting(lane: Lane, behind: float) -> int:
     return int(min(number, behind * number / lane.tokens + 1))
 
 
-_NOBODY: Final = Lanes()
+_NOBODY: Final = KeyLanes()

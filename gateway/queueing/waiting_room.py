@@ -9,13 +9,13 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from gateway.core.caller import BATCH, INTERACTIVE, Priority
-from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Refusal
-from gateway.queueing.upstream_queue import GOING, OVER, WAITING, Line, Waiter
+from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Rejection
+from gateway.queueing.upstream_queue import DONE, GRANTED, QUEUED, UpstreamQueue, Waiter
 
-_Keys = dict[str, OrderedDict[Waiter, Line]]
+_Keys = dict[str, OrderedDict[Waiter, UpstreamQueue]]
 
 
-class Crowd:
+class WaitingIndex:
     """Waiters by class and key in order of arrival, each with its line."""
 
     __slots__ = ("_classes", "size")
@@ -24,7 +24,7 @@ class Crowd:
         self.size = 0
         self._classes: dict[Priority, _Keys] = {BATCH: {}, INTERACTIVE: {}}  # the lowest first
 
-    def add(self, waiter: Waiter, line: Line) -> None:
+    def add(self, waiter: Waiter, line: UpstreamQueue) -> None:
         """One more."""
         keys = self._classes[waiter.priority]
         keys.setdefault(waiter.key, OrderedDict())[waiter] = line
@@ -39,7 +39,7 @@ class Crowd:
             del keys[waiter.key]
         self.size -= 1
 
-    def gives_way(self, newcomer: Waiter) -> tuple[Waiter, Line] | None:
+    def pick_victim(self, newcomer: Waiter) -> tuple[Waiter, UpstreamQueue] | None:
         """Who would have to leave for a newcomer; None: nobody does.
 
         In the lowest class that waits the key with the most waiters gives up its newest one: to another key
@@ -62,10 +62,10 @@ UNKNOWN_S = 1.0
 """What it tells while nothing is known of an upstream."""
 
 
-class Waits(NamedTuple):
+class Queued(NamedTuple):
     """The newcomer waits. A `victim` has left its line for it and is to be told `full(line, now)`."""
 
-    victim: tuple[Waiter, Line] | None
+    victim: tuple[Waiter, UpstreamQueue] | None
 
 
 class WaitingRoom:
@@ -73,7 +73,7 @@ class WaitingRoom:
 
     def __init__(self, max_queue: int) -> None:
         self._max_queue = max_queue
-        self._crowd = Crowd()
+        self._crowd = WaitingIndex()
         self._arrivals = 0
 
     @property
@@ -81,7 +81,7 @@ class WaitingRoom:
         """Waiters over all lines."""
         return self._crowd.size
 
-    def arrive(self, line: Line, waiter: Waiter, now: float) -> Refusal | Waits | None:
+    def arrive(self, line: UpstreamQueue, waiter: Waiter, now: float) -> Rejection | Queued | None:
         """None: it goes at once and has its permit. After `Waits` on a line with a free permit ask `next`."""
         if (
             line.free > 0
@@ -89,37 +89,37 @@ class WaitingRoom:
             and now < waiter.deadline
             and (line.pace is None or line.pace.wait(waiter.tokens, now) <= 0.0)
         ):
-            line.come(waiter.key)
-            line.go(waiter, now)
+            line.enter(waiter.key)
+            line.grant(waiter, now)
             return None
         return self._wait(line, waiter, now)
 
-    def release(self, line: Line, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
+    def release(self, line: UpstreamQueue, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
         """Its call is over, having used so many tokens (None: unknown, the estimate stands).
 
         Who goes now; a second release does nothing.
         """
-        if waiter.state != GOING:
+        if waiter.state != GRANTED:
             return []
-        line.learn_hold(now - waiter.since, now)
+        line.learn_service_time(now - waiter.since, now)
         return self._back(line, waiter, used, now)
 
-    def give_back(self, line: Line, waiter: Waiter, now: float) -> list[Waiter]:
+    def give_back(self, line: UpstreamQueue, waiter: Waiter, now: float) -> list[Waiter]:
         """Its permit comes back unused: the caller left when it was given. Who goes now.
 
         The pace has counted the call and keeps it, which errs on the safe side.
         """
-        return self._back(line, waiter, 0, now) if waiter.state == GOING else []
+        return self._back(line, waiter, 0, now) if waiter.state == GRANTED else []
 
-    def leave(self, line: Line, waiter: Waiter, now: float) -> list[Waiter]:
+    def leave(self, line: UpstreamQueue, waiter: Waiter, now: float) -> list[Waiter]:
         """It waits no longer. Who goes now: the pace may have held others behind it only."""
-        if waiter.state != WAITING:
+        if waiter.state != QUEUED:
             return []
         self._remove(line, waiter)
-        line.left(waiter.key)
+        line.leave(waiter.key)
         return self.next(line, now) if line.free > 0 else []
 
-    def next(self, line: Line, now: float) -> list[Waiter]:
+    def next(self, line: UpstreamQueue, now: float) -> list[Waiter]:
         """Who goes now; sets `line.held_until` when the pace holds the one after them."""
         going = []
         line.held_until = 0.0
@@ -131,42 +131,42 @@ class WaitingRoom:
                 line.held_until = now + wait
                 break
             self._remove(line, waiter)
-            line.go(waiter, now)
+            line.grant(waiter, now)
             going.append(waiter)
         return going
 
-    def full(self, line: Line, now: float) -> Refusal:
+    def full(self, line: UpstreamQueue, now: float) -> Rejection:
         """Tells one who finds no place, or has lost it."""
-        frees = line.lasts(1, 0.0)
-        return Refusal(
+        frees = line.drain_time(1, 0.0)
+        return Rejection(
             QUEUE_FULL,
             f"Too many calls wait for upstream `{line.name}`.",
-            retry_after=UNKNOWN_S if frees is None else max(SHORTEST_S, frees, line.stands_still(now)),
+            retry_after=UNKNOWN_S if frees is None else max(SHORTEST_S, frees, line.stalled_for(now)),
         )
 
-    def too_late(self, line: Line, waiter: Waiter, now: float) -> Refusal:
+    def too_late(self, line: UpstreamQueue, waiter: Waiter, now: float) -> Rejection:
         """Tells one who does not wait (any more) because the caller will not.
 
         It would fit as soon as a newcomer's wait and work are no longer than its own patience.
         """
         wait = line.expected_wait(waiter, now)
         patience = max(0.0, waiter.deadline - waiter.arrived)
-        return Refusal(
+        return Rejection(
             DEADLINE_IN_QUEUE,
             f"The wait for upstream `{line.name}` is longer than this call's time-out.",
             retry_after=UNKNOWN_S
             if wait is None
             else max(
                 SHORTEST_S,
-                line.lasts(1, 0.0) or 0.0,
-                line.stands_still(now),
+                line.drain_time(1, 0.0) or 0.0,
+                line.stalled_for(now),
                 wait + _work(line, waiter) - patience,
             ),
         )
 
-    def _wait(self, line: Line, waiter: Waiter, now: float) -> Refusal | Waits:
+    def _wait(self, line: UpstreamQueue, waiter: Waiter, now: float) -> Rejection | Queued:
         if line.pace is not None and waiter.tokens > line.pace.largest:
-            return Refusal(
+            return Rejection(
                 REQUEST_TOO_LARGE,
                 f"This call needs about {waiter.tokens} tokens; upstream `{line.name}` "
                 f"takes at most {int(line.pace.largest)} a minute (its `rate.tpm`).",
@@ -175,7 +175,7 @@ class WaitingRoom:
             return self.too_late(line, waiter, now)
         victim = None
         if self._crowd.size >= self._max_queue:
-            victim = self._crowd.gives_way(waiter)
+            victim = self._crowd.pick_victim(waiter)
             if victim is None:
                 return self.full(line, now)
         # The first in line waits for less than a whole hold, which makes up for its own work, unless with a
@@ -185,31 +185,35 @@ class WaitingRoom:
             return self.too_late(line, waiter, now)
         if victim is not None:
             self._remove(victim[1], victim[0])
-            victim[1].left(victim[0].key)
+            victim[1].leave(victim[0].key)
         self._arrivals += 1
-        waiter.state, waiter.number = WAITING, self._arrivals
-        line.come(waiter.key)
+        waiter.state, waiter.number = QUEUED, self._arrivals
+        line.enter(waiter.key)
         line.add(waiter)
         self._crowd.add(waiter, line)
-        return Waits(victim)
+        return Queued(victim)
 
-    def _remove(self, line: Line, waiter: Waiter) -> None:
+    def _remove(self, line: UpstreamQueue, waiter: Waiter) -> None:
         line.remove(waiter)
         self._crowd.remove(waiter)
-        waiter.state = OVER
+        waiter.state = DONE
 
-    def _back(self, line: Line, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
-        waiter.state = OVER
+    def _back(self, line: UpstreamQueue, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
+        waiter.state = DONE
         line.free += 1
-        line.left(waiter.key)
+        line.leave(waiter.key)
         expected = waiter.tokens
         line.token_counter.settle(waiter.key, expected, expected if used is None else used, waiter.since)
         return self.next(line, now) if line.waiting else []
 
 
-def _work(line: Line, waiter: Waiter) -> float:
+def _work(line: UpstreamQueue, waiter: Waiter) -> float:
     """Seconds from its permit to its answer; of a stream its caller waits for the beginning only.
 
     At most half of the caller's patience: a mean tells little of a short call among long ones.
     """
-    return 0.0 if waiter.stream else min(line.hold or 0.0, 0.5 * max(0.0, waiter.deadline - waiter.arrived))
+    return (
+        0.0
+        if waiter.stream
+        else min(line.mean_service_time or 0.0, 0.5 * max(0.0, waiter.deadline - waiter.arrived))
+    )

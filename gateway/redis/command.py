@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any, Final, NamedTuple, Self
 
 
-class Trouble(Exception):
+class RedisFailure(Exception):
     """Redis did not do what it was asked. `sent`: it may have been done all the same."""
 
     def __init__(self, kind: str, sent: bool) -> None:
@@ -16,7 +16,7 @@ class Trouble(Exception):
         self.sent = sent
 
 
-Then = Callable[[bytes | Trouble], None]
+Then = Callable[[bytes | RedisFailure], None]
 """Takes the reply of one call, or what became of it."""
 
 
@@ -77,7 +77,7 @@ class Command:
         """Its bytes, naming the script by its digest or in full."""
         return self._script.call(self._words, self._tail, by_text)
 
-    def finish(self, outcome: bytes | Trouble) -> None:
+    def finish(self, outcome: bytes | RedisFailure) -> None:
         """Hands the outcome over, once."""
         self.done = True
         self.then(outcome)

@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.core.units import Secret
 from gateway.redis import errors as redis_trouble
-from gateway.redis.command import Command, Script, Trouble
+from gateway.redis.command import Command, RedisFailure, Script
 from gateway.telemetry.logging import logger
 
 # A round is done by Redis in 2 ms, so that several processes' rounds fit into one time-out.
@@ -28,7 +28,7 @@ _CONNECT: Final = 1.0
 _FLUSH: Final = 1.0
 
 
-class Link:
+class PipelinedRedis:
     """Redis as long as it answers within `timeout` seconds a round; while it does not, calls fail at once."""
 
     def __init__(
@@ -88,14 +88,14 @@ class Link:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def ask(self, command: Command) -> None:
+    def request(self, command: Command) -> None:
         """Sends it with the next round. Raises Trouble at once while Redis is away."""
         if not self.up:
-            raise Trouble("down", sent=False)
+            raise RedisFailure("down", sent=False)
         self._asks.append(command)
         self._work.set()
 
-    def post(self, command: Command, *, first: bool = False) -> None:
+    def enqueue(self, command: Command, *, first: bool = False) -> None:
         """Sends it when Redis takes it, once or more (so it must be idempotent), oldest first.
 
         `first` puts it before everything else that waits, asked calls included.
@@ -196,7 +196,7 @@ class Link:
         if code not in self._told:
             self._told.add(code)
             logger.error("redis refuses a script", extra={"code": code, "error": str(error)})
-        command.finish(Trouble(kind, sent=False))
+        command.finish(RedisFailure(kind, sent=False))
 
     def _rise(self) -> None:
         self._flight = []
@@ -222,9 +222,9 @@ class Link:
             self._no_room(self._posts.pop())
         for one in batch:
             if not one.done and one.waiter is not None:
-                one.finish(Trouble(kind, sent=True))
+                one.finish(RedisFailure(kind, sent=True))
         while self._asks:
-            self._asks.popleft().finish(Trouble(kind, sent=False))
+            self._asks.popleft().finish(RedisFailure(kind, sent=False))
         await self._drop()
         # A connection that was closed may be open again at once; one that is slow is not asked again so soon.
         at_once = was_up and kind == redis_trouble.CONNECTION
@@ -232,7 +232,7 @@ class Link:
 
     def _no_room(self, command: Command) -> None:
         self._count(redis_trouble.BACKLOG)
-        command.finish(Trouble(redis_trouble.BACKLOG, sent=False))
+        command.finish(RedisFailure(redis_trouble.BACKLOG, sent=False))
 
     def _end(self) -> None:
         self.up = False
@@ -240,11 +240,11 @@ class Link:
             self._timer.cancel()
         for one in (*self._flight, *self._asks, *self._first, *self._posts):
             if not one.done:
-                one.finish(Trouble("stopped", sent=one in self._flight))
+                one.finish(RedisFailure("stopped", sent=one in self._flight))
 
     def _pulse(self) -> None:
         self._schedule(self._beat, self._pulse)
-        self.post(self._probe(), first=True)
+        self.enqueue(self._probe(), first=True)
 
     def _schedule(self, seconds: float, call: Callable[[], None]) -> None:
         if self._timer is not None:

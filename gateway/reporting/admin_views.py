@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
 from gateway.core.clock import Clock, unix
-from gateway.http.server.admin import Trouble
+from gateway.http.server.admin import AdminUnavailable
 from gateway.pricing.resolver import Pricing
 from gateway.reporting.figures import figures
 from gateway.reporting.json_output import as_json
 from gateway.reporting.period import DAYS, PeriodError, last_days
 from gateway.reporting.sources import Priced, machines, prices
 from gateway.usage.ledger import Ledger
-from gateway.usage.store import UsageStore, UsageTrouble
+from gateway.usage.store import UsageStore, UsageUnavailable
 
 
 class SavingsView:
@@ -43,8 +43,8 @@ class SavingsView:
             books = await self._usage.books(period.first, period.last)
         except PeriodError as error:
             return {"error": str(error)}
-        except UsageTrouble as error:
-            return Trouble(str(error))
+        except UsageUnavailable as error:
+            return AdminUnavailable(str(error))
         # It may have to load the catalogue.
         priced = await asyncio.to_thread(_prices, config)
         return as_json(figures(books, period, priced, list(machines(config, books, period))))

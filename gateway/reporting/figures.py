@@ -8,10 +8,10 @@ from gateway.reporting.period import Period
 from gateway.reporting.sources import Machine, Priced
 from gateway.usage.savings import DECLARED, SPARED, Alternative, Saving
 from gateway.usage.savings_breakdown import Part, Single, actual, baseline, best_singles, parts, total
-from gateway.usage.store import Books, Row
+from gateway.usage.store import UsageRow, UsageSnapshot
 
 
-class Line(NamedTuple):
+class ReportLine(NamedTuple):
     """One model, or one key."""
 
     name: str
@@ -34,7 +34,7 @@ class Declared(NamedTuple):
     requests: int
 
 
-class Figures(NamedTuple):
+class ReportFigures(NamedTuple):
     """`sums` are those of all requests, `singles` the best single candidate of each model.
 
     `unrecorded` requests were booked by a version that did not compare; `outside` nano-dollars were paid for
@@ -56,8 +56,8 @@ class Figures(NamedTuple):
     single: int | None
     outside: int
     singles: dict[str, Single | None]
-    models: Sequence[Line]
-    keys: Sequence[Line]
+    models: Sequence[ReportLine]
+    keys: Sequence[ReportLine]
     declared: Sequence[Declared]
     prices: Sequence[Priced]
     machines: Sequence[Machine]
@@ -79,8 +79,8 @@ class Figures(NamedTuple):
 
 
 def figures(
-    books: Books, period: Period, prices: Sequence[Priced] = (), machines: Sequence[Machine] = ()
-) -> Figures:
+    books: UsageSnapshot, period: Period, prices: Sequence[Priced] = (), machines: Sequence[Machine] = ()
+) -> ReportFigures:
     """What the books of a period tell."""
     sums = total(books.savings)
     singles = best_singles(books.savings, books.alternatives)
@@ -88,7 +88,7 @@ def figures(
     known = [cost for cost in costs if cost is not None]
     rows = books.rows
     requests = sum(row.requests for row in rows)
-    return Figures(
+    return ReportFigures(
         period,
         requests,
         requests - sums.compared - sums.uncompared - sums.failed,
@@ -112,7 +112,7 @@ def figures(
     )
 
 
-def _lines(books: Books, name: Callable[[Row | Saving], str]) -> list[Line]:
+def _lines(books: UsageSnapshot, name: Callable[[UsageRow | Saving], str]) -> list[ReportLine]:
     requests: dict[str, int] = defaultdict(int)
     for row in books.rows:
         requests[name(row)] += row.requests
@@ -122,9 +122,9 @@ def _lines(books: Books, name: Callable[[Row | Saving], str]) -> list[Line]:
     return [_line(one, requests[one], total(groups[one])) for one in sorted({*requests, *groups})]
 
 
-def _line(name: str, requests: int, sums: Saving) -> Line:
+def _line(name: str, requests: int, sums: Saving) -> ReportLine:
     counts = sums.compared, sums.hits, sums.shared, sums.elsewhere
-    return Line(name, requests, *counts, baseline(sums), actual(sums))
+    return ReportLine(name, requests, *counts, baseline(sums), actual(sums))
 
 
 def _declared(alternatives: Iterable[Alternative]) -> list[Declared]:

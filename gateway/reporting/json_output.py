@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gateway.core.tokens import Price
 from gateway.core.units import usd
-from gateway.reporting.figures import Declared, Figures, Line
+from gateway.reporting.figures import Declared, ReportFigures, ReportLine
 from gateway.reporting.sources import Machine, Priced
 
 METHOD = (
@@ -16,7 +16,7 @@ METHOD = (
 )
 
 
-def as_json(report: Figures) -> dict[str, object]:
+def as_json(report: ReportFigures) -> dict[str, object]:
     """The report as plain dicts, lists, numbers and text."""
     sums = report.sums
     return {
@@ -68,7 +68,7 @@ def signed(nanos: int) -> str:
     return f"-{usd(-nanos)}" if nanos < 0 else usd(nanos)
 
 
-def _against(report: Figures, cost: int | None) -> dict[str, object]:
+def _against(report: ReportFigures, cost: int | None) -> dict[str, object]:
     """None where there is nothing to compare with."""
     if cost is None:
         return {"usd": None, "saved_usd": None, "saved_share": None}
@@ -77,7 +77,7 @@ def _against(report: Figures, cost: int | None) -> dict[str, object]:
     return {"usd": signed(cost), "saved_usd": signed(saved), "saved_share": share}
 
 
-def _singles(report: Figures) -> Mapping[str, str | None]:
+def _singles(report: ReportFigures) -> Mapping[str, str | None]:
     return {model: None if one is None else one.name for model, one in report.singles.items()}
 
 
@@ -85,7 +85,7 @@ def _declared(one: Declared) -> dict[str, object]:
     return {"model": one.model, "name": one.name, "from": one.first, "to": one.last, "requests": one.requests}
 
 
-def _lines(lines: Iterable[Line]) -> list[dict[str, object]]:
+def _lines(lines: Iterable[ReportLine]) -> list[dict[str, object]]:
     return [
         {
             "name": one.name,

@@ -9,7 +9,7 @@ from gateway.config.model import Config
 from gateway.core.tokens import Price
 from gateway.pricing.resolver import CONFIG, Pricing
 from gateway.reporting.period import Period
-from gateway.usage.store import Books
+from gateway.usage.store import UsageSnapshot
 
 HOURS = 24
 
@@ -65,7 +65,7 @@ def _differ(one: Price, other: Price) -> bool:
     return any(abs(a - b) * 100 > max(a, b) for a, b in pairs if a is not None and b is not None)
 
 
-def machines(config: Config, books: Books, period: Period) -> Iterator[Machine]:
+def machines(config: Config, books: UsageSnapshot, period: Period) -> Iterator[Machine]:
     """Of upstreams that state what they cost an hour, since the first day that is in the books."""
     first = min([row.day for row in books.rows], default=None)
     days = period._replace(first=first).days if first is not None else 0

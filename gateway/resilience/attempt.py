@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from gateway.core.call import Call, Candidate, Handler, Reply
 from gateway.core.clock import Clock
-from gateway.core.errors import RESET, Failure, Refusal
-from gateway.resilience.circuit_breaker import CLOSED, Breaker
-from gateway.resilience.classification import PATH, judge
-from gateway.resilience.poison_requests import Poison
+from gateway.core.errors import RESET, Rejection, UpstreamFailure
+from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker
+from gateway.resilience.classification import PATH, classify
+from gateway.resilience.poison_requests import PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget
 
 _BUSY: Final = ("rate_limited", "overloaded", "account")
@@ -18,7 +18,7 @@ _LONGEST_BUSY_S: Final = 60.0
 _ENDED = {"ok": "success", "client_gone": "ignore", "shed": "ignore"}
 
 
-class Rules(NamedTuple):
+class RetryPolicy(NamedTuple):
     """`attempts` calls to the candidates of a model; the pauses between two to the same one, in seconds."""
 
     attempts: int
@@ -26,15 +26,15 @@ class Rules(NamedTuple):
     max_s: float
 
 
-class Health(NamedTuple):
+class UpstreamHealth(NamedTuple):
     """What is remembered of one upstream, and the whole time that it has for a call, in seconds."""
 
-    breaker: Breaker
+    breaker: CircuitBreaker
     budget: RetryBudget
     total_s: float
 
 
-class Counts(NamedTuple):
+class RetryMetrics(NamedTuple):
     """`attempt(upstream, verdict)` gives what counts such attempts, and takes how many.
 
     The others are told of each extra call (upstream that failed, reason) and of each fallback.
@@ -45,14 +45,14 @@ class Counts(NamedTuple):
     fallback: Callable[[str, str], None]
 
 
-class Attempt:
+class AttemptRunner:
     """Makes attempts and tells breakers, budgets and metrics how they ended."""
 
     def __init__(
         self,
-        health: Mapping[str, Health],
-        rules: Rules,
-        counts: Counts,
+        health: Mapping[str, UpstreamHealth],
+        rules: RetryPolicy,
+        counts: RetryMetrics,
         clock: Clock,
         sleep: Callable[[float], Awaitable[object]],
         rng: Random,
@@ -63,7 +63,7 @@ class Attempt:
         self.clock = clock
         self.sleep = sleep
         self.rng = rng
-        self.poison = Poison()
+        self.poison = PoisonRequests()
         self.succeeded = {name: counts.attempt(name, "success") for name in health}
         self.not_before: dict[Candidate | tuple[Candidate, str], float] = {}  # if another one can be called
 
@@ -74,12 +74,12 @@ class Attempt:
 
     async def __call__(
         self, inner: Handler, call: Call, candidate: Candidate, ticket: int
-    ) -> Reply | Refusal:
+    ) -> Reply | Rejection:
         """One call to one upstream, its end told to the upstream's breaker. Raises Failure."""
         before = call.attempts
         try:
             reply = await inner(call)
-        except Failure as failure:
+        except UpstreamFailure as failure:
             self.failed(call, candidate, ticket, failure)
             raise
         except BaseException:
@@ -88,7 +88,7 @@ class Attempt:
         self.answered(call, candidate, ticket, reply)
         return reply
 
-    def answered(self, call: Call, candidate: Candidate, ticket: int, reply: Reply | Refusal) -> None:
+    def answered(self, call: Call, candidate: Candidate, ticket: int, reply: Reply | Rejection) -> None:
         """There is an answer: a whole one, a stream's beginning, or that it has not been sent."""
         health, now = self.health[candidate.upstream], self.clock()
         if not isinstance(reply, Reply):
@@ -108,18 +108,18 @@ class Attempt:
         if call.attempts > attempts_before:
             self.counts.attempt(candidate.upstream, "ignore")(1)
 
-    def failed(self, call: Call, candidate: Candidate, ticket: int, failure: Failure) -> None:
+    def failed(self, call: Call, candidate: Candidate, ticket: int, failure: UpstreamFailure) -> None:
         """Tell all who have to know of it."""
-        judgement, now = judge(failure), self.clock()
-        self.health[candidate.upstream].breaker.record(judgement.breaker, now, ticket)
-        self.counts.attempt(candidate.upstream, judgement.verdict)(1)
+        judgement, now = classify(failure), self.clock()
+        self.health[candidate.upstream].breaker.record(judgement.breaker_outcome, now, ticket)
+        self.counts.attempt(candidate.upstream, judgement.result)(1)
         if judgement.reason in _BUSY:
             pause_s = _BUSY_S if failure.retry_after is None else failure.retry_after
             self.not_before[candidate] = now + min(pause_s, _LONGEST_BUSY_S)
         elif judgement.reason == PATH:  # it may serve every other endpoint
             self.not_before[candidate, call.endpoint] = now + _LONGEST_BUSY_S
         if failure.cause == RESET:
-            for body in (call.body,) if call.batch is None else call.batch.bodies():
+            for body in (call.body,) if call.batch is None else call.batch.source_bodies():
                 self.poison.died(body, candidate.upstream, now)
 
 
@@ -128,7 +128,7 @@ class _Streaming:
 
     __slots__ = ("_attempt", "_candidate", "_ticket", "_told")
 
-    def __init__(self, attempt: Attempt, candidate: Candidate, ticket: int, *, told: bool) -> None:
+    def __init__(self, attempt: AttemptRunner, candidate: Candidate, ticket: int, *, told: bool) -> None:
         """`told`: the breaker has heard of its good beginning."""
         self._told = told
         self._attempt = attempt

@@ -13,7 +13,7 @@ nothing but the probe itself brings the probe back.
 from random import Random
 from typing import Final, Literal
 
-from gateway.resilience.rolling_counter import Recent
+from gateway.resilience.rolling_counter import RollingCounter
 
 CLOSED: Final = 0
 HALF_OPEN: Final = 1
@@ -31,7 +31,7 @@ _ENOUGH: Final = 20  # attempts in the last 10 s by which a share of failures ca
 Outcome = Literal["success", "failure", "none"]
 
 
-class Breaker:
+class CircuitBreaker:
     """The breaker of one upstream. `now` is in monotonic seconds and never goes back.
 
     It opens after `failures` of them in a row, or when half of at least 20 attempts in the last 10 s have
@@ -53,8 +53,8 @@ class Breaker:
         "_probe",
         "_rng",
         "_since",
+        "_slow_start_until",
         "_ticket",
-        "_warm_at",
     )
 
     def __init__(self, failures: int, open_s: float, max_open_s: float, rng: Random) -> None:
@@ -64,7 +64,7 @@ class Breaker:
         self._rng = rng
         self._ticket = 1  # the newest one
         self._since = 1  # the oldest one that still tells something; while closed all have this one
-        self._warm_at = 0.0  # no slow start when the process starts
+        self._slow_start_until = 0.0  # no slow start when the process starts
         self._length_s = 0.0
         self._open_until = 0.0
         self._last_resort_at = 0.0
@@ -72,16 +72,16 @@ class Breaker:
         self._lengthens = True  # its failure
         self._closed = True
         self._in_a_row = 0
-        self._attempts = Recent()
-        self._failed = Recent()
+        self._attempts = RollingCounter()
+        self._failed = RollingCounter()
 
-    def admits(self, now: float, last_resort: bool = False) -> int:
+    def acquire(self, now: float, last_resort: bool = False) -> int:
         """Whether a call may go: 0 is no, anything else the ticket that must come back to `record`, once.
 
         `last_resort` says that no other candidate could take the call.
         """
         if self._closed:
-            if now >= self._warm_at or last_resort or self._rng.random() < self._share(now):
+            if now >= self._slow_start_until or last_resort or self._rng.random() < self._share(now):
                 return self._since
             return 0
         if now >= self._open_until and not self._probe:
@@ -111,7 +111,7 @@ class Breaker:
             if self._too_many(now):
                 self._closed = False
                 self._since = self._ticket + 1
-                self._open(self._open_s if now >= self._warm_at else 2.0 * self._length_s, now)
+                self._open(self._open_s if now >= self._slow_start_until else 2.0 * self._length_s, now)
 
     def state(self, now: float) -> int:
         """CLOSED, HALF_OPEN or OPEN."""
@@ -143,11 +143,11 @@ class Breaker:
         self._closed = True
         self._ticket += 1
         self._since = self._ticket
-        self._warm_at = now + HEALTHY_S
+        self._slow_start_until = now + HEALTHY_S
         self._probe = 0
         self._in_a_row = 0
-        self._attempts = Recent()
-        self._failed = Recent()
+        self._attempts = RollingCounter()
+        self._failed = RollingCounter()
 
     def _open(self, length_s: float, now: float) -> None:
         """For the first time, or once more."""
@@ -164,4 +164,4 @@ class Breaker:
         return attempts >= _ENOUGH and 2 * self._failed.count(now) >= attempts
 
     def _share(self, now: float) -> float:
-        return 1.0 - (1.0 - FIRST_SHARE) * (self._warm_at - now) / HEALTHY_S
+        return 1.0 - (1.0 - FIRST_SHARE) * (self._slow_start_until - now) / HEALTHY_S

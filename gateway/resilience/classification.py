@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from gateway.core.errors import CONTEXT_LENGTH_EXCEEDED, STATUS, UPSTREAM_PATH_UNKNOWN, Failure
+from gateway.core.errors import CONTEXT_LENGTH_EXCEEDED, STATUS, UPSTREAM_PATH_UNKNOWN, UpstreamFailure
 from gateway.wire.openai.overflow_messages import Overflow, overflow
 
 Verdict = Literal["success", "ignore", "retryable", "fatal"]
@@ -17,7 +17,7 @@ Again = Literal["anywhere", "elsewhere", "overflow", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Classification:
     """`verdict` is the attempt's label in metrics, `breaker` what its upstream's breaker is told.
 
     `again` is where another try may go: `anywhere` (the same candidate after its pause, or another at once),
@@ -25,41 +25,41 @@ class Judgement:
     as small; the field `overflow` then holds the numbers) or `never`. `reason` is one of `REASONS`.
     """
 
-    verdict: Verdict
-    breaker: Health
-    again: Again
+    result: Verdict
+    breaker_outcome: Health
+    retry_scope: Again
     reason: str
     overflow: Overflow | None = None
 
 
 _BY_CAUSE: Final = {
-    "connect": Judgement("retryable", "failure", "anywhere", "connect"),
-    "reset": Judgement("retryable", "failure", "anywhere", "reset"),
-    "invalid": Judgement("retryable", "failure", "anywhere", "invalid"),
+    "connect": Classification("retryable", "failure", "anywhere", "connect"),
+    "reset": Classification("retryable", "failure", "anywhere", "reset"),
+    "invalid": Classification("retryable", "failure", "anywhere", "invalid"),
     # The upstream may still be at work on it: the same one would do it twice.
-    "first_byte": Judgement("retryable", "failure", "elsewhere", "first_byte"),
-    "tls": Judgement("fatal", "failure", "elsewhere", "tls"),
-    "total": Judgement("fatal", "failure", "never", "total"),
+    "first_byte": Classification("retryable", "failure", "elsewhere", "first_byte"),
+    "tls": Classification("fatal", "failure", "elsewhere", "tls"),
+    "total": Classification("fatal", "failure", "never", "total"),
 }
-_ACCOUNT: Final = Judgement("fatal", "none", "elsewhere", "account")
+_ACCOUNT: Final = Classification("fatal", "none", "elsewhere", "account")
 PATH: Final = "path"
 """The reason of an answer that is about the path."""
-_PATH: Final = Judgement("fatal", "none", "elsewhere", PATH)
-_RATE_LIMITED: Final = Judgement("retryable", "none", "anywhere", "rate_limited")
-_OVERLOADED: Final = Judgement("retryable", "none", "anywhere", "overloaded")
+_PATH: Final = Classification("fatal", "none", "elsewhere", PATH)
+_RATE_LIMITED: Final = Classification("retryable", "none", "anywhere", "rate_limited")
+_OVERLOADED: Final = Classification("retryable", "none", "anywhere", "overloaded")
 _BY_STATUS: Final = {
     401: _ACCOUNT,
     402: _ACCOUNT,
     403: _ACCOUNT,
-    408: Judgement("retryable", "none", "anywhere", "timeout"),
+    408: Classification("retryable", "none", "anywhere", "timeout"),
     429: _RATE_LIMITED,
     503: _OVERLOADED,
-    504: Judgement("retryable", "failure", "anywhere", "timeout"),
+    504: Classification("retryable", "failure", "anywhere", "timeout"),
     529: _OVERLOADED,
 }
-_CLIENT: Final = Judgement("ignore", "none", "never", "client_error")
-_SERVER: Final = Judgement("retryable", "failure", "anywhere", "server_error")
-_OVERFLOW: Final = Judgement("ignore", "none", "overflow", "overflow")
+_CLIENT: Final = Classification("ignore", "none", "never", "client_error")
+_SERVER: Final = Classification("retryable", "failure", "anywhere", "server_error")
+_OVERFLOW: Final = Classification("ignore", "none", "overflow", "overflow")
 
 REASONS: Final = tuple(
     dict.fromkeys(
@@ -84,7 +84,7 @@ _MAY_BE_SPENT: Final = frozenset({400, 402, 403, 429})
 _LOOKED_AT: Final = 2000  # characters of a message
 
 
-def judge(failure: Failure) -> Judgement:
+def classify(failure: UpstreamFailure) -> Classification:
     """What follows from a failure, the upstream's own `x-should-retry` obeyed.
 
     `false` speaks for that upstream only: others may still be tried. `true` allows what the table does not,
@@ -97,10 +97,10 @@ def judge(failure: Failure) -> Judgement:
     if failure.kind is UPSTREAM_PATH_UNKNOWN:
         return _PATH
     row = _ACCOUNT if failure.spent else _of_status(failure.status or 502)
-    if failure.should_retry is False and row.again == "anywhere":
-        return replace(row, again="elsewhere")
-    if failure.should_retry and row.again != "anywhere":
-        return replace(row, verdict="retryable", again="anywhere")
+    if failure.should_retry is False and row.retry_scope == "anywhere":
+        return replace(row, retry_scope="elsewhere")
+    if failure.should_retry and row.retry_scope != "anywhere":
+        return replace(row, result="retryable", retry_scope="anywhere")
     return row
 
 
@@ -123,5 +123,5 @@ def is_wrong_path(status: int, message: str | None) -> bool:
     return status == 404 and (message is None or _NO_PATH.fullmatch(message.strip()[:_LOOKED_AT]) is not None)
 
 
-def _of_status(status: int) -> Judgement:
+def _of_status(status: int) -> Classification:
     return _BY_STATUS.get(status) or (_CLIENT if status < 500 else _SERVER)

@@ -6,18 +6,18 @@ all of it may take is bounded by the call's one deadline.
 """
 
 from gateway.core.call import Call, Handler, Layer, Reply
-from gateway.core.errors import Failure, Refusal
-from gateway.resilience.attempt import Attempt
+from gateway.core.errors import Rejection, UpstreamFailure
+from gateway.resilience.attempt import AttemptRunner
 from gateway.resilience.retry_budget import client_retries
-from gateway.resilience.retry_loop import Trial, poisonous
+from gateway.resilience.retry_loop import RetryLoop, poisonous
 
 
-def attempts(attempt: Attempt) -> Layer:
+def attempts(attempt: AttemptRunner) -> Layer:
     """The layer around one attempt. What goes on after a first one that failed is the `Trial`'s."""
 
     def layer(inner: Handler) -> Handler:
         # Every call runs through it, so the first attempt has no frame of its own, as later ones do.
-        async def handle(call: Call) -> Reply | Refusal:
+        async def handle(call: Call) -> Reply | Rejection:
             candidate, now = call.candidate, call.ready_at
             if candidate is None:
                 raise AssertionError("the gates above set the candidate")
@@ -27,19 +27,19 @@ def attempts(attempt: Attempt) -> Layer:
                 now, call.sent_at, call.answered_at = attempt.clock(), 0.0, 0.0
             elif (sent := call.headers.get("x-stainless-retry-count")) is None or not client_retries(sent):
                 # Even where its breaker is open: else its probes, which may fail, could never be paid for.
-                health.budget.earn(now)
+                health.budget.deposit(now)
             if now < attempt.poison.refusing_until:
                 seconds = attempt.poison.refused(call.body, now)
                 if seconds is not None:
                     return poisonous(seconds)
-            ticket = health.breaker.admits(now)
+            ticket = health.breaker.acquire(now)
             if not ticket or (attempt.not_before and attempt.busy(candidate, call.endpoint, now)):
-                return await Trial(attempt, inner, call).blocked(ticket)
+                return await RetryLoop(attempt, inner, call).on_breaker_open(ticket)
             try:
                 reply = await inner(call)
-            except Failure as failure:
+            except UpstreamFailure as failure:
                 attempt.failed(call, candidate, ticket, failure)
-                return await Trial(attempt, inner, call).failed(failure)
+                return await RetryLoop(attempt, inner, call).on_failure(failure)
             except BaseException:
                 attempt.left(call, candidate, ticket, before)
                 raise
@@ -48,7 +48,11 @@ def attempts(attempt: Attempt) -> Layer:
                 attempt.succeeded[candidate.upstream](1)
                 return reply
             attempt.answered(call, candidate, ticket, reply)
-            return reply if isinstance(reply, Reply) else await Trial(attempt, inner, call).refused(reply)
+            return (
+                reply
+                if isinstance(reply, Reply)
+                else await RetryLoop(attempt, inner, call).on_queue_rejected(reply)
+            )
 
         return handle
 

@@ -23,7 +23,7 @@ class Suspect:
         self.at: dict[str, float] = {}
 
 
-class Poison:
+class PoisonRequests:
     """Remembers the newest KEPT requests that an engine died with. `now` is in monotonic seconds.
 
     Requests are known by a digest that cannot be forged, for a collision would refuse an innocent one.

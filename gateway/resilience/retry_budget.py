@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from gateway.resilience.rolling_counter import Recent
+from gateway.resilience.rolling_counter import RollingCounter
 
 RESERVE: Final = 3.0
 _DOUBLINGS: Final = 60  # more would leave the range of floats
@@ -19,17 +19,17 @@ class RetryBudget:
     `earn(now)` tells of a call that makes its first attempt, and is not itself a client's retry.
     """
 
-    __slots__ = ("_balance", "_paid", "_requests", "_reserve", "_share", "earn")
+    __slots__ = ("_balance", "_paid", "_requests", "_reserve", "_share", "deposit")
 
     def __init__(self, share: float, reserve: float = RESERVE) -> None:
         self._share = share
         self._reserve = reserve
         self._balance = reserve
-        self._requests = Recent()
+        self._requests = RollingCounter()
         self._paid = 0  # requests that the balance holds
-        self.earn: Callable[[float], None] = self._requests.add  # every call does: one frame less
+        self.deposit: Callable[[float], None] = self._requests.add  # every call does: one frame less
 
-    def spend(self, now: float) -> bool:
+    def try_withdraw(self, now: float) -> bool:
         """Whether there is one more call to have; if so it is taken."""
         # The bound rises by no more than the balance grows with each request. So the balance may be cut down
         # to it here alone, and is what cutting at every moment would have left.

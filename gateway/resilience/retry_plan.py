@@ -6,7 +6,7 @@ from typing import NamedTuple
 from gateway.core.call import Candidate, Route
 
 
-class Next(NamedTuple):
+class NextAttempt(NamedTuple):
     """The next call to an upstream. `at` is when it may go, in monotonic seconds; `route` whose it is."""
 
     candidate: Candidate
@@ -14,7 +14,7 @@ class Next(NamedTuple):
     at: float
 
 
-class Plan:
+class RetryPlan:
     """The calls that one request has left, after its first one.
 
     `attempts` bounds the calls to the candidates of the model asked for, the first one included. Candidates
@@ -33,7 +33,7 @@ class Plan:
         begun = self.order[0] if self.order and self.order[0] not in route.candidates else None
         self._fallbacks = [one for one in route.fallbacks if begun not in one.candidates]
 
-    def tried(self, candidate: Candidate, again_at: float | None) -> None:
+    def record_failure(self, candidate: Candidate, again_at: float | None) -> None:
         """This candidate has failed; None: it is not to be tried again."""
         self._attempts -= 1
         self._again_at.pop(candidate, None)
@@ -42,29 +42,31 @@ class Plan:
         else:
             self._again_at[candidate] = again_at
 
-    def overflowed(self, candidate: Candidate) -> None:
+    def record_overflow(self, candidate: Candidate) -> None:
         """The call is too long for this candidate, and for every one whose window is not larger."""
         self._out.add(candidate)
         self._too_small = max(self._too_small, candidate.context_window or 0)
 
-    def skip(self, candidate: Candidate) -> None:
+    def exclude(self, candidate: Candidate) -> None:
         """It had no place for this call, and has not been called."""
         self._out.add(candidate)
 
-    def next(self, now: float, admits: Callable[[Candidate], bool], *, fallbacks: bool = True) -> Next | None:
+    def next(
+        self, now: float, admits: Callable[[Candidate], bool], *, fallbacks: bool = True
+    ) -> NextAttempt | None:
         """Where to go now or, with nowhere else to go, later. `admits` is asked of the one that is given."""
         if self._attempts > 0:
             for candidate in self.order:
                 if candidate not in self._again_at and self._open(candidate) and admits(candidate):
-                    return Next(candidate, self._route, now)
+                    return NextAttempt(candidate, self._route, now)
             for candidate, at in sorted(self._again_at.items(), key=lambda one: one[1]):
                 if self._open(candidate) and admits(candidate):
-                    return Next(candidate, self._route, max(at, now))
+                    return NextAttempt(candidate, self._route, max(at, now))
         while fallbacks and self._fallbacks:
             route = self._fallbacks.pop(0)
             for candidate in route.candidates:
                 if self._open(candidate) and admits(candidate):
-                    return Next(candidate, route, now)
+                    return NextAttempt(candidate, route, now)
         return None
 
     def _open(self, candidate: Candidate) -> bool:

@@ -7,7 +7,7 @@ SPAN_S: Final = 10
 """Seconds that are looked back upon. They are counted by the second, so that up to one less is seen."""
 
 
-class Recent:
+class RollingCounter:
     """Counts what happened in the last SPAN_S seconds. `now` is in monotonic seconds and never goes back."""
 
     __slots__ = ("_before", "_end", "_latest", "_older")

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Estimate, Tokens
-from gateway.core.errors import INVALID_VALUE, Refusal
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, TokenEstimate, TokenUsage
+from gateway.core.errors import INVALID_VALUE, Rejection
 from gateway.usage.cost import cost
 
 _PARAMS: Final = {
@@ -22,19 +22,19 @@ def capable(candidates: Sequence[Candidate], needed: Collection[str]) -> Sequenc
     return [one for one in candidates if one.capabilities is None or one.capabilities.issuperset(needed)]
 
 
-def incapable(model: str, candidates: Sequence[Candidate], needed: Collection[str]) -> Refusal:
+def incapable(model: str, candidates: Sequence[Candidate], needed: Collection[str]) -> Rejection:
     """Tells one whose call nobody can serve."""
     lacking = [name for name in sorted(needed) if not capable(candidates, (name,))]
     what = " and ".join(f"`{name}`" for name in lacking or sorted(needed))
     nobody = "no upstream of it offers that" if lacking else "no upstream of it offers these together"
-    return Refusal(
+    return Rejection(
         INVALID_VALUE,
         f"The model `{model}` cannot serve this request: it needs {what}, and {nobody}.",
         _PARAMS[(lacking or sorted(needed))[0]],
     )
 
 
-def roomy(candidates: Sequence[Candidate], estimate: Estimate, endpoint: str) -> Sequence[Candidate]:
+def roomy(candidates: Sequence[Candidate], estimate: TokenEstimate, endpoint: str) -> Sequence[Candidate]:
     """Those that hold the prompt with its answer; where nobody does, the largest: its upstream may say so.
 
     A list of prompts or inputs is not measured: each item of it has a window of its own.
@@ -67,13 +67,13 @@ def affordable(call: Call, candidate: Candidate) -> bool:
     return nanos is not None and nanos <= call.ceiling
 
 
-def expected_all(estimate: Estimate, candidates: Sequence[Candidate]) -> list[int | None]:
+def expected_all(estimate: TokenEstimate, candidates: Sequence[Candidate]) -> list[int | None]:
     """The same for each of these, with nothing cached."""
-    tokens = Tokens(estimate.input, estimate.output)
+    tokens = TokenUsage(estimate.input, estimate.output)
     return [None if one.price is None else cost(tokens, one.price) for one in candidates]
 
 
-def expected(estimate: Estimate | None, candidate: Candidate, cached: int = 0) -> int | None:
+def expected(estimate: TokenEstimate | None, candidate: Candidate, cached: int = 0) -> int | None:
     """Nano-dollars for this call there, with so many tokens of its input cached; 0 without an estimate.
 
     None where the price is not known.
@@ -82,4 +82,4 @@ def expected(estimate: Estimate | None, candidate: Candidate, cached: int = 0) -
         return None
     if estimate is None:
         return 0
-    return cost(Tokens(estimate.input, estimate.output, cached), candidate.price)
+    return cost(TokenUsage(estimate.input, estimate.output, cached), candidate.price)

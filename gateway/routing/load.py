@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateway.core.call import Call
-from gateway.queueing.upstream_queue import Line, Waiter
+from gateway.queueing.upstream_queue import UpstreamQueue, Waiter
 
-CROWDED: Final = 5
+SATURATED_WAITING: Final = 5
 """Calls waiting inside an engine from which on it counts as saturated: llm-d's default for its queues."""
 FORGET_S: Final = 10.0
 """A time to answer older than this says nothing any more."""
@@ -17,7 +17,7 @@ QUICK_S: Final = 0.05
 _SMOOTHING: Final = 0.2
 
 
-class Engine(NamedTuple):
+class EngineLoad(NamedTuple):
     """What an engine tells of itself: calls that run and that wait in it, the used share of its KV cache."""
 
     running: int
@@ -25,13 +25,13 @@ class Engine(NamedTuple):
     kv: float | None
 
 
-class Loads:
+class UpstreamLoads:
     """`lines` has every upstream; `engine(upstream, now)` what its engine said lately, None if nothing."""
 
     def __init__(
         self,
-        lines: Mapping[str, Line],
-        engine: Callable[[str, float], Engine | None] | None = None,
+        lines: Mapping[str, UpstreamQueue],
+        engine: Callable[[str, float], EngineLoad | None] | None = None,
     ) -> None:
         """`engine` None: no engine is asked."""
         self._lines = lines
@@ -70,7 +70,9 @@ class Loads:
         """Whether one more call would have to wait there, in the gateway or in the engine."""
         line = self._lines[upstream]
         engine = self._engine(upstream, now) if self._engine is not None else None
-        return line.free <= 0 or line.waiting > 0 or (engine is not None and engine.waiting >= CROWDED)
+        return (
+            line.free <= 0 or line.waiting > 0 or (engine is not None and engine.waiting >= SATURATED_WAITING)
+        )
 
     def calls(self, upstream: str, now: float) -> int:
         """Calls under way and waiting."""
@@ -98,7 +100,7 @@ class Loads:
         engine = self._engine(upstream, now) if self._engine is not None else None
         if engine is not None and engine.waiting > 0:
             # Little's law: of the time in the engine the same part is waiting as of the calls in it.
-            seconds += (line.hold or 0.0) * engine.waiting / (engine.waiting + engine.running)
+            seconds += (line.mean_service_time or 0.0) * engine.waiting / (engine.waiting + engine.running)
         return seconds
 
     def _of(self, upstream: str, stream: bool, now: float) -> float | None:

@@ -9,11 +9,11 @@ from gateway.core.call import Candidate
 REMEMBERED: Final = 32_768
 """Requests that are remembered, the latest ones; about 8 MB."""
 
-Place = tuple[str, str]
+Replica = tuple[str, str]
 """A candidate's upstream and the model name sent to it: the same place after a reload, too."""
 
 
-class Beginnings(Protocol):
+class HashedPrefix(Protocol):
     """Leading parts of a request, shortest first; the last one is the whole."""
 
     @property
@@ -29,36 +29,36 @@ class Beginnings(Protocol):
         """How long all of the request is."""
 
 
-class Held(NamedTuple):
+class PrefixMatch(NamedTuple):
     """A place, and the share of the request (0 to 1) that it has seen before."""
 
-    place: Place
+    place: Replica
     share: float
 
 
-class Prefixes:
+class PrefixMap:
     """Bounded memory from whole requests to the place that has answered them."""
 
     __slots__ = ("_bound", "_places")
 
     def __init__(self, bound: int = REMEMBERED) -> None:
         self._bound = bound
-        self._places: OrderedDict[int, Place] = OrderedDict()
+        self._places: OrderedDict[int, Replica] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, beginnings: Beginnings) -> Held | None:
+    def find(self, beginnings: HashedPrefix) -> PrefixMatch | None:
         """Who has answered the longest of these."""
         places, hashes = self._places, beginnings.hashes
         for number in range(len(hashes) - 1, -1, -1):
             place = places.get(hashes[number])
             if place is not None:
                 places.move_to_end(hashes[number])
-                return Held(place, beginnings.ends[number] / beginnings.whole)
+                return PrefixMatch(place, beginnings.ends[number] / beginnings.whole)
         return None
 
-    def note(self, hash: int, place: Place) -> None:
+    def note(self, hash: int, place: Replica) -> None:
         """This place is sent the request whose whole has this hash."""
         places = self._places
         places[hash] = place
@@ -67,12 +67,12 @@ class Prefixes:
             places.popitem(last=False)
 
 
-def place_of(candidate: Candidate) -> Place:
+def place_of(candidate: Candidate) -> Replica:
     """The candidate's place."""
     return candidate.upstream, candidate.model
 
 
-def at(place: Place, candidates: Sequence[Candidate]) -> Candidate | None:
+def at(place: Replica, candidates: Sequence[Candidate]) -> Candidate | None:
     """The candidate at this place."""
     upstream, model = place
     for one in candidates:

@@ -24,7 +24,7 @@ _ABSENT: Final = Raw(b"")
 _INSTRUCTS = re.compile(rb'\{\s*"role"\s*:\s*"(?:system|developer)"')
 
 
-class Beginnings(NamedTuple):
+class PrefixHashes(NamedTuple):
     """Shortest first: their hashes, and where each ends. `whole` is the length of all, in bytes."""
 
     hashes: list[int]
@@ -32,7 +32,7 @@ class Beginnings(NamedTuple):
     whole: int
 
 
-NONE: Final = Beginnings([], [], 1)
+NONE: Final = PrefixHashes([], [], 1)
 
 
 class _Request(Struct, gc=False):
@@ -44,7 +44,7 @@ class _Request(Struct, gc=False):
 _decode = msgspec.json.Decoder(_Request).decode
 
 
-def beginnings(body: bytes, endpoint: str, owner: str) -> Beginnings:
+def prefix_hashes(body: bytes, endpoint: str, owner: str) -> PrefixHashes:
     """Those that are worth it. Those of two owners never meet.
 
     Tools stand before the messages for most engines, so they belong to every beginning. What all
@@ -68,7 +68,7 @@ def beginnings(body: bytes, endpoint: str, owner: str) -> Beginnings:
         if begun and end >= SHORTEST:
             hashes.append(chain)
             ends.append(end)
-    return Beginnings(hashes[-_MOST:], ends[-_MOST:], end) if hashes else NONE
+    return PrefixHashes(hashes[-_MOST:], ends[-_MOST:], end) if hashes else NONE
 
 
 def _blocks(prompt: bytes) -> list[bytes]:

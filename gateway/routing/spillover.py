@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from gateway.core.call import Call, Candidate
-from gateway.routing.load import Loads
+from gateway.routing.load import UpstreamLoads
 
 Usable = Callable[[Candidate, float], bool]
 """Whether a candidate may be called now, as far as its breaker and its last refusal tell."""
 
 
-class Arranged(NamedTuple):
+class SpillOrder(NamedTuple):
     """An order of candidates; `wait`, in seconds, sends the call past the own ones, None lets it stay."""
 
     order: list[Candidate]
@@ -37,22 +37,22 @@ def _level(candidate: Candidate) -> tuple[bool, bool, int]:
     return False, price.output is None, price.input + (price.output or 0)
 
 
-class Spill:
+class SpillOver:
     """Decides when a call comes, and again when it has waited. `estimate` fills in `call.estimate`."""
 
-    def __init__(self, loads: Loads, usable: Usable, estimate: Callable[[Call], object]) -> None:
+    def __init__(self, loads: UpstreamLoads, usable: Usable, estimate: Callable[[Call], object]) -> None:
         self._loads = loads
         self._usable = usable
         self._estimate = estimate
 
     def arrange(
         self, call: Call, order: list[Candidate], homes: Collection[Candidate], bound_s: float, now: float
-    ) -> Arranged:
+    ) -> SpillOrder:
         """Own ones first, who has no wait before all; past them where even the shortest wait is too long."""
         near = [one for one in order if one in homes]
         far = [one for one in order if one not in homes]
         if not near or not far:
-            return Arranged(order, None)
+            return SpillOrder(order, None)
         if call.estimate is None and self._loads.saturated(near[0].upstream, now):
             self._estimate(call)
         wait, home = math.inf, near[0]
@@ -66,19 +66,19 @@ class Spill:
         if wait > bound_s:
             for one in far:
                 if self._loads.wait(call, one.upstream, now) < wait:
-                    return Arranged([one, *near, *(other for other in far if other is not one)], wait)
-        return Arranged([*near, *far], None)
+                    return SpillOrder([one, *near, *(other for other in far if other is not one)], wait)
+        return SpillOrder([*near, *far], None)
 
     def moves(self, call: Call, now: float) -> bool:
         """The call has waited so long: whether another candidate takes it at once.
 
         `call.order` then begins with that one, and the call moves no second time.
         """
-        for one in call.order:
+        for one in call.candidates:
             if one is call.candidate or not self._usable(one, now):
                 continue
             if self._loads.takes(call, one.upstream, now):
-                call.order = (one, *(other for other in call.order if other is not one))
-                call.spill_s = math.inf
+                call.candidates = (one, *(other for other in call.candidates if other is not one))
+                call.max_wait_s = math.inf
                 return True
         return False

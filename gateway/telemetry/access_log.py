@@ -16,7 +16,7 @@ _LONGEST: Final = 128
 """Characters of a model's name that a client has made up."""
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class AccessRecord(msgspec.Struct, omit_defaults=True):
     """Its fields, in order; those that have their default are left out of the JSON."""
 
     ts: str
@@ -49,9 +49,9 @@ class Line(msgspec.Struct, omit_defaults=True):
     cost_usd: float | None = None
 
 
-def line_of(call: Call, now: float) -> Line:
+def record_of(call: Call, now: float) -> AccessRecord:
     """All of it but the time of day; `now` in monotonic seconds."""
-    line = Line(
+    line = AccessRecord(
         "",
         "info",
         "request",
@@ -81,13 +81,13 @@ def line_of(call: Call, now: float) -> Line:
     line.cache = call.cached_by
     if call.trace is not None:
         line.trace_id = f"{call.trace.trace_id:032x}"
-    if call.notes:
-        line.route = call.notes.get("x-sluice-routing", "")
-        line.context = call.notes.get("x-sluice-overflow", "")
+    if call.response_notes:
+        line.route = call.response_notes.get("x-sluice-routing", "")
+        line.context = call.response_notes.get("x-sluice-overflow", "")
     return line
 
 
-def _tell_use(line: Line, call: Call) -> None:
+def _tell_use(line: AccessRecord, call: Call) -> None:
     used = call.tokens
     if used is not None:
         line.input_tokens, line.output_tokens, line.cached_tokens = used.input, used.output, used.cached_input
@@ -97,7 +97,7 @@ def _tell_use(line: Line, call: Call) -> None:
         line.cost_usd = call.cost / NANO
 
 
-def as_json(line: Line, unix: float) -> str:
+def as_json(line: AccessRecord, unix: float) -> str:
     """With its end; `unix` in seconds since 1970.
 
     Whatever could start a line, steer a terminal or turn writing round is escaped.
@@ -112,7 +112,7 @@ def as_json(line: Line, unix: float) -> str:
     return text + "\n"
 
 
-def as_text(line: Line, unix: float) -> str:
+def as_text(line: AccessRecord, unix: float) -> str:
     """With its end: what stands in columns first, then what the call has of the rest. Escaped likewise."""
     when = datetime.datetime.fromtimestamp(unix).strftime("%H:%M:%S")
     columns = f"{when} info {line.status:>3} {line.outcome:<16} {line.total_ms:>10.2f} ms "
@@ -130,7 +130,7 @@ def as_text(line: Line, unix: float) -> str:
     return (text if text.isprintable() else "".join(map(_shown, text))) + "\n"
 
 
-def _rest(line: Line) -> tuple[tuple[str, object], ...]:
+def _rest(line: AccessRecord) -> tuple[tuple[str, object], ...]:
     return (
         ("attempts", line.attempts if line.attempts > 1 else 0),
         ("queue_ms", line.queue_ms),

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from gateway.core.units import NANO
 
 
-class Seen(NamedTuple):
+class UpstreamStatus(NamedTuple):
     """One upstream: calls under way, calls that wait, seconds that the oldest has waited, breaker's state.
 
     `most` is how many calls may be under way, `up` whether it can be reached, None while that is not known.
@@ -33,10 +33,10 @@ _OF_UPSTREAMS = (
 )
 
 
-class Upstreams(Collector):
+class UpstreamCollector(Collector):
     """Gauges of each upstream."""
 
-    def __init__(self, read: Callable[[], Mapping[str, Seen]]) -> None:
+    def __init__(self, read: Callable[[], Mapping[str, UpstreamStatus]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -51,7 +51,7 @@ class Upstreams(Collector):
             yield family
 
 
-class Budgets(Collector):
+class BudgetCollector(Collector):
     """Gauge: what is left today of each key's budget."""
 
     def __init__(self, left: Callable[[], Mapping[str, int]]) -> None:
@@ -70,7 +70,7 @@ class Budgets(Collector):
         yield family
 
 
-class Reloads(Collector):
+class ReloadCollector(Collector):
     """Gauges: the `generation` of the config in force, and whether the last reload has `succeeded`."""
 
     def __init__(self) -> None:

@@ -17,11 +17,11 @@ import msgspec
 
 from gateway.core.call import Call
 from gateway.core.clock import unix
-from gateway.telemetry.access_log import Line, as_json, as_text, line_of
-from gateway.telemetry.nonblocking_output import Output, unblocked
+from gateway.telemetry.access_log import AccessRecord, as_json, as_text, record_of
+from gateway.telemetry.nonblocking_output import NonBlockingStream, unblocked
 
 logger: Final = logging.getLogger("sluice")
-_render: Callable[[Line, float], str] = as_json
+_render: Callable[[AccessRecord, float], str] = as_json
 _RESERVED: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
@@ -39,12 +39,12 @@ def setup(level: str, shape: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def output() -> Output:
+def output() -> NonBlockingStream:
     """The one way to stderr, whatever is set up."""
     stderr = sys.__stderr__
     # Where it was closed before the start its number may be that of anything else.
     descriptor = os.open(os.devnull, os.O_WRONLY) if stderr is None else stderr.fileno()
-    return Output(unblocked(descriptor), _tell_dropped)
+    return NonBlockingStream(unblocked(descriptor), _tell_dropped)
 
 
 def _tell_dropped(lines: int) -> None:
@@ -55,7 +55,7 @@ def access(call: Call, now: float) -> None:
     """The line of one finished call."""
     if logger.isEnabledFor(logging.INFO):
         to = output()
-        to.write(_render(line_of(call, now), unix()))
+        to.write(_render(record_of(call, now), unix()))
         to.flush()
 
 

@@ -48,7 +48,7 @@ class _Maker:
         return Gauge(name, tells, labels, registry=self.registry, multiprocess_mode=mode)
 
 
-class _OfCalls:
+class _RequestMetrics:
     """What clients have asked for, how it went, and what it has used."""
 
     def _make_calls(self, to: _Maker) -> None:
@@ -86,14 +86,14 @@ class _OfCalls:
             "Calls to upstreams that told no usage, so that it is estimated.",
             *("model", "upstream"),
         )
-        self.finish_length = to.counter(
+        self.truncated = to.counter(
             "sluice_truncated_responses",
             "Answers cut short, by what they met: the cap on the output or the context window.",
             *("model", "cause"),
         )
 
 
-class _OfDecisions:
+class _DecisionMetrics:
     """What was decided for calls: limits, estimates, routes, overflows, retries, fallbacks."""
 
     def _make_decisions(self, to: _Maker) -> None:
@@ -111,7 +111,7 @@ class _OfDecisions:
             "Calls that did not fit a context window, by what became of them.",
             *("model", "action"),
         )
-        self.routed = to.counter(
+        self.routing_decisions = to.counter(
             "sluice_routing_decisions",
             "Candidates picked for calls of models with a route, by what decided.",
             *("model", "upstream", "reason"),
@@ -134,7 +134,7 @@ class _OfDecisions:
         )
 
 
-class _OfWaiting:
+class _QueueMetrics:
     """Queues and batches."""
 
     def _make_waiting(self, to: _Maker) -> None:
@@ -163,7 +163,7 @@ class _OfWaiting:
         )
 
 
-class _OfKept:
+class _CacheMetrics:
     """What is kept: answers in the cache."""
 
     def _make_kept(self, to: _Maker) -> None:
@@ -182,7 +182,7 @@ class _OfKept:
         self.cache_entries = to.gauge("sluice_cache_entries", "Answers kept in memory.", "livesum")
 
 
-class _OfItself:
+class _ProcessMetrics:
     """How the gateway itself is, and what it leans on."""
 
     @cached_property
@@ -208,7 +208,7 @@ class _OfItself:
         build.labels(__version__).set(1)
 
 
-class Metrics(_OfCalls, _OfDecisions, _OfWaiting, _OfKept, _OfItself):
+class Metrics(_RequestMetrics, _DecisionMetrics, _QueueMetrics, _CacheMetrics, _ProcessMetrics):
     """The series of one process; `registry` is what the admin port exposes."""
 
     def __init__(self, provider: Callable[[str], str] = lambda upstream: upstream) -> None:
@@ -222,27 +222,27 @@ class Metrics(_OfCalls, _OfDecisions, _OfWaiting, _OfKept, _OfItself):
         self._make_itself(to)
         measured = (self.duration, self.time_to_first_token, self.time_per_output_token, self.token_usage)
         self.registry.register(
-            gen_ai.Told(lambda: (one for each in measured for one in each.collect()), provider)
+            gen_ai.SemconvCollector(lambda: (one for each in measured for one in each.collect()), provider)
         )
 
 
-def adder(child: Counter) -> Callable[[float], None]:
+def fast_inc(child: Counter) -> Callable[[float], None]:
     """What `child.inc` does, at a tenth of its cost."""
     return _adding(cast("Any", child)._value)
 
 
-def adders(family: Counter) -> Callable[..., Callable[[float], None]]:
+def fast_incs(family: Counter) -> Callable[..., Callable[[float], None]]:
     """Gives the adder for these labels; each is looked up once and kept, for their sets are closed."""
-    return lru_cache(maxsize=None)(lambda *labels: adder(family.labels(*labels)))
+    return lru_cache(maxsize=None)(lambda *labels: fast_inc(family.labels(*labels)))
 
 
 def counter(family: Counter) -> Callable[..., None]:
     """Counts one for these labels."""
-    child = adders(family)
+    child = fast_incs(family)
     return lambda *labels: child(*labels)(1)
 
 
-def observer(histogram: Histogram) -> Callable[[float], None]:
+def fast_observe(histogram: Histogram) -> Callable[[float], None]:
     """What `histogram.observe` does, at a tenth of its cost: the bucket is looked up and not walked to.
 
     prometheus-client keeps a bucket for what lies between two bounds, and the sum.
@@ -265,9 +265,9 @@ def observer(histogram: Histogram) -> Callable[[float], None]:
     return observe_mapped
 
 
-def observers(family: Histogram) -> Callable[..., Callable[[float], None]]:
+def fast_observes(family: Histogram) -> Callable[..., Callable[[float], None]]:
     """Gives the observer for these labels; each is looked up once."""
-    return lru_cache(maxsize=None)(lambda *labels: observer(family.labels(*labels)))
+    return lru_cache(maxsize=None)(lambda *labels: fast_observe(family.labels(*labels)))
 
 
 def _adding(value: Any) -> Callable[[float], None]:

@@ -19,7 +19,7 @@ Write = Callable[[bytes], int]
 """Writes some of it and tells how much; OSError where nothing can be written now. Never waits."""
 
 
-class Output:
+class NonBlockingStream:
     """A stream for a `logging.StreamHandler`. A Watcher: what is kept goes out though nobody logs."""
 
     def __init__(self, write: Write, tell: Callable[[int], None]) -> None:

@@ -2,32 +2,32 @@
 
 from collections.abc import Callable
 
-from gateway.core.call import Call, Tokens
-from gateway.core.errors import Refusal
-from gateway.telemetry.metrics import OTHER, Metrics, adders, observers
-from gateway.telemetry.semconv import NOBODY
+from gateway.core.call import Call, TokenUsage
+from gateway.core.errors import Rejection
+from gateway.telemetry.metrics import OTHER, Metrics, fast_incs, fast_observes
+from gateway.telemetry.semconv import NO_UPSTREAM
 
 Add = Callable[[float], None]
 
 
-class Observe:
+class RequestMetrics:
     """Gate: records every call exactly once, whatever became of it."""
 
     def __init__(self, metrics: Metrics, log: Callable[[Call, float], None]) -> None:
         """`log(call, now)` writes the access line."""
         self._log = log
-        self._requests = adders(metrics.requests)
-        self._duration = observers(metrics.duration)
-        self._usage = observers(metrics.token_usage)
-        self._overhead = observers(metrics.overhead)
-        self._first_token = observers(metrics.time_to_first_token)
-        self._per_token = observers(metrics.time_per_output_token)
-        self._tokens = adders(metrics.tokens)
+        self._requests = fast_incs(metrics.requests)
+        self._duration = fast_observes(metrics.duration)
+        self._usage = fast_observes(metrics.token_usage)
+        self._overhead = fast_observes(metrics.overhead)
+        self._first_token = fast_observes(metrics.time_to_first_token)
+        self._per_token = fast_observes(metrics.time_per_output_token)
+        self._tokens = fast_incs(metrics.tokens)
         # By all that their series are told apart by: a look-up for each series would cost more than to count.
         self._ends: dict[tuple[str, str, str, int, str], tuple[Add, Add]] = {}
         self._uses: dict[tuple[str, str, str, str], tuple[Add, Add]] = {}
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         """Everybody may pass."""
         call.lease.hold(self)
         return None
@@ -35,7 +35,7 @@ class Observe:
     def settle(self, call: Call, now: float) -> None:
         """Count, time and log the call."""
         model = call.route.name if call.route is not None else OTHER
-        upstream = call.candidate.upstream if call.candidate is not None and call.attempts else NOBODY
+        upstream = call.candidate.upstream if call.candidate is not None and call.attempts else NO_UPSTREAM
         place = (model, call.endpoint, upstream, call.status, call.outcome)
         count, took = self._ends.get(place) or self._of_end(*place)
         count(1)
@@ -56,7 +56,7 @@ class Observe:
     def _observe_answer(self, call: Call, model: str, upstream: str, now: float) -> None:
         if call.first_token_at:
             self._first_token(model, call.endpoint, upstream)(call.first_token_at - call.sent_at)
-        for one in call.spent_before:
+        for one in call.failed_usage:
             if not one.estimated:
                 self._count(model, one.candidate.upstream, one.tokens)
         used = call.tokens
@@ -85,7 +85,7 @@ class Observe:
             self._uses[model, endpoint, upstream, kind] = found
         return found
 
-    def _count(self, model: str, upstream: str, used: Tokens) -> None:
+    def _count(self, model: str, upstream: str, used: TokenUsage) -> None:
         for kind, count in (
             ("input", used.input),
             ("output", used.output),

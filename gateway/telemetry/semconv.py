@@ -41,7 +41,7 @@ def provider(kind: str, base_url: str) -> str:
     return next((name for end, name in _BY_HOST if f".{host}".endswith(f".{end}")), kind)
 
 
-NOBODY: Final = ""
+NO_UPSTREAM: Final = ""
 """The upstream of a call that no upstream was asked for."""
 
 OPERATIONS: Final = {
@@ -51,10 +51,10 @@ OPERATIONS: Final = {
 }
 """What each endpoint is called there."""
 
-Labels = Mapping[str, str]
+LabelValues = Mapping[str, str]
 
 
-class Own(NamedTuple):
+class OwnSeries(NamedTuple):
     """A series of ours: name, what it tells, the labels that it keeps, and those which select a part."""
 
     name: str
@@ -63,7 +63,7 @@ class Own(NamedTuple):
     only: tuple[str, str] | None = None
 
 
-class Measured(NamedTuple):
+class SharedHistogram(NamedTuple):
     """One histogram: OpenTelemetry's name and bounds, our further bounds, all labels, and our own series."""
 
     name: str
@@ -71,7 +71,7 @@ class Measured(NamedTuple):
     bounds: tuple[float, ...]
     further: tuple[float, ...]
     labels: tuple[str, ...]
-    own: tuple[Own, ...]
+    own: tuple[OwnSeries, ...]
 
     def histogram(self) -> Histogram:
         """The one to observe with; it is in no registry."""
@@ -82,62 +82,62 @@ class Measured(NamedTuple):
 _WHOM: Final = ("model", "endpoint", "upstream")
 
 MEASURED: Final = (
-    Measured(
+    SharedHistogram(
         "gen_ai_client_operation_duration_seconds",
         "The same as sluice_request_duration_seconds, of calls that an upstream was asked for.",
         tuple(round(0.01 * 2**power, 2) for power in range(14)),
         (0.005, 1, 30, 60, 163.84, 300, 600, 1200),
         (*_WHOM, "outcome"),
         (
-            Own(
+            OwnSeries(
                 "sluice_request_duration_seconds",
                 "From the request's head to the answer's last byte.",
                 ("model", "endpoint"),
             ),
         ),
     ),
-    Measured(
+    SharedHistogram(
         "gen_ai_server_time_to_first_token_seconds",
         "The same as sluice_time_to_first_token_seconds.",
         (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
         (20, 40, 80, 160, 300, 600),
         _WHOM,
         (
-            Own(
+            OwnSeries(
                 "sluice_time_to_first_token_seconds",
                 "From sending a stream's request upstream to its first event.",
                 ("model", "upstream"),
             ),
         ),
     ),
-    Measured(
+    SharedHistogram(
         "gen_ai_server_time_per_output_token_seconds",
         "The same as sluice_time_per_output_token_seconds.",
         (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5),
         (0.001, 0.0025, 0.005, 0.015, 0.02, 0.03),
         _WHOM,
         (
-            Own(
+            OwnSeries(
                 "sluice_time_per_output_token_seconds",
                 "Mean time between the output tokens of one stream.",
                 ("model", "upstream"),
             ),
         ),
     ),
-    Measured(
+    SharedHistogram(
         "gen_ai_client_token_usage",
         "The same as sluice_request_input_tokens and sluice_response_output_tokens.",
         tuple(4**power for power in range(14)),
         tuple(2 * 4**power for power in range(10)),
         (*_WHOM, "type"),
         (
-            Own(
+            OwnSeries(
                 "sluice_request_input_tokens",
                 "Input tokens of one call, as its upstream counted them.",
                 ("model",),
                 ("type", "input"),
             ),
-            Own(
+            OwnSeries(
                 "sluice_response_output_tokens",
                 "Output tokens of one call, as its upstream counted them.",
                 ("model",),
@@ -149,7 +149,7 @@ MEASURED: Final = (
 _BY_NAME: Final = {one.name: one for one in MEASURED}
 
 
-class Told(Collector):
+class SemconvCollector(Collector):
     """Whatever `collect` gives, its measured histograms told twice.
 
     `provider(upstream)` is OpenTelemetry's name of what an upstream is.
@@ -171,9 +171,9 @@ class Told(Collector):
             bounds = frozenset(map(floatToGoString, (*measured.bounds, float("inf"))))
             yield _told(family, measured.name, measured.tells, self._relabelled, bounds)
 
-    def _relabelled(self, labels: Labels) -> dict[str, str] | None:
+    def _relabelled(self, labels: LabelValues) -> dict[str, str] | None:
         upstream, operation = labels["upstream"], OPERATIONS.get(labels["endpoint"])
-        if upstream == NOBODY or operation is None:
+        if upstream == NO_UPSTREAM or operation is None:
             return None
         told = {
             "gen_ai_operation_name": operation,
@@ -187,7 +187,7 @@ class Told(Collector):
         return told
 
 
-def _kept(own: Own, labels: Labels) -> dict[str, str] | None:
+def _kept(own: OwnSeries, labels: LabelValues) -> dict[str, str] | None:
     if own.only is not None and labels[own.only[0]] != own.only[1]:
         return None
     return {name: labels[name] for name in own.keeps}
@@ -197,7 +197,7 @@ def _told(
     family: Metric,
     name: str,
     tells: str,
-    relabelled: Callable[[Labels], dict[str, str] | None],
+    relabelled: Callable[[LabelValues], dict[str, str] | None],
     bounds: frozenset[str] | None,
 ) -> Metric:
     """The family under this name; series that have the same labels there are added up. None: left out."""

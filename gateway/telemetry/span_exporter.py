@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from gateway import __version__
 from gateway.core.call import Call
 from gateway.core.clock import Clock
-from gateway.core.trace import Attempt, Trace
+from gateway.core.trace import AttemptRecord, Trace
 from gateway.core.units import NANO, usd
 from gateway.telemetry.semconv import OPERATIONS
 
@@ -34,7 +34,7 @@ _FAILED: Final = frozenset({"truncated", "upstream_error", "upstream_timeout", "
 _UNSET: Final = Status(StatusCode.UNSET)
 
 
-class Place(NamedTuple):
+class UpstreamAttributes(NamedTuple):
     """What is told of an upstream: OpenTelemetry's name of its provider, and its address."""
 
     provider: str
@@ -42,16 +42,16 @@ class Place(NamedTuple):
     port: int
 
     @classmethod
-    def of(cls, provider: str, base_url: str) -> "Place":
+    def of(cls, provider: str, base_url: str) -> "UpstreamAttributes":
         """From its base URL."""
         url = urlsplit(base_url)
         return cls(provider, url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
 
 
-class Spans:
+class SpanExporter:
     """Takes calls that are over (`layers.tracing.Export`)."""
 
-    def __init__(self, place: Callable[[str], Place], rng: Random, unix: Clock) -> None:
+    def __init__(self, place: Callable[[str], UpstreamAttributes], rng: Random, unix: Clock) -> None:
         """`place(upstream)`; `unix` is the wall clock, in seconds since 1970."""
         self._place = place
         self._rng = rng
@@ -89,7 +89,7 @@ class Spans:
         await closing
 
     def _attempt(
-        self, call: Call, trace: Trace, own: SpanContext, attempt: Attempt, now: float, offset: float
+        self, call: Call, trace: Trace, own: SpanContext, attempt: AttemptRecord, now: float, offset: float
     ) -> None:
         began, ended = attempt.began + offset, (attempt.ended or now) + offset
         if attempt.waited_s > 0.0:
@@ -111,7 +111,7 @@ class Spans:
         context = _context(trace, self._rng.getrandbits(64) or 1)
         self._end("queue", context, own, SpanKind.INTERNAL, {}, _UNSET, until - waited_s, until)
 
-    def _of_attempt(self, call: Call, attempt: Attempt) -> Attributes:
+    def _of_attempt(self, call: Call, attempt: AttemptRecord) -> Attributes:
         place = self._place(attempt.upstream)
         told: Attributes = {
             "gen_ai.operation.name": OPERATIONS.get(call.endpoint, "chat"),

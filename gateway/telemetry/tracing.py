@@ -5,8 +5,8 @@ from random import Random
 
 from gateway.core.call import Call, Handler, Reply
 from gateway.core.clock import Clock
-from gateway.core.errors import Failure, Refusal
-from gateway.core.trace import Attempt, Trace
+from gateway.core.errors import Rejection, UpstreamFailure
+from gateway.core.trace import AttemptRecord, Trace
 from gateway.wire.http import traceparent
 
 Export = Callable[[Call, Trace, float], None]
@@ -25,7 +25,7 @@ class Tracing:
         self._clock = clock
         self._export = export
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         """Everybody may pass."""
         parent = traceparent.read(call.headers.get("traceparent"))
         if parent is None and self._rng.random() < self._sample:
@@ -44,7 +44,7 @@ class Tracing:
         if not trace.attempts and call.attempts and call.candidate is not None:
             # It shared the upstream calls of others.
             began = call.sent_at
-            shared = Attempt(
+            shared = AttemptRecord(
                 self._span_id(), call.candidate.upstream, call.candidate.model, call.queue_s, began
             )
             shared.ended = call.answered_at
@@ -55,24 +55,24 @@ class Tracing:
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`, which makes one attempt."""
 
-        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+        def handle(call: Call) -> Awaitable[Reply | Rejection]:
             trace = call.trace
             return inner(call) if trace is None else self._traced(inner, call, trace)
 
         return handle
 
-    async def _traced(self, inner: Handler, call: Call, trace: Trace) -> Reply | Refusal:
+    async def _traced(self, inner: Handler, call: Call, trace: Trace) -> Reply | Rejection:
         if call.candidate is None:
             raise AssertionError("the gates above set it")
         upstream, model = call.candidate.upstream, call.candidate.model
         waited_s = call.queue_s - trace.waited_s
-        attempt = Attempt(self._span_id(), upstream, model, waited_s, self._clock())
+        attempt = AttemptRecord(self._span_id(), upstream, model, waited_s, self._clock())
         trace.attempts.append(attempt)
         trace.waited_s = call.queue_s
         reply = None
         try:
             reply = await inner(call)
-        except Failure as failure:
+        except UpstreamFailure as failure:
             attempt.error = failure.kind.code
             raise
         finally:

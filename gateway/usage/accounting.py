@@ -3,48 +3,48 @@
 from collections.abc import Callable
 
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import Call, Spent, Tokens
-from gateway.core.errors import Refusal
+from gateway.core.call import Call, FailedUsage, TokenUsage
+from gateway.core.errors import Rejection
 from gateway.core.units import NANO
-from gateway.telemetry.metrics import Metrics, adders
+from gateway.telemetry.metrics import Metrics, fast_incs
 from gateway.usage.call_usage import NOTHING, attempts_before, spent
 from gateway.usage.cost import cost
 from gateway.usage.ledger import Ledger
-from gateway.usage.savings import note_in_vain, note_last, note_spared
+from gateway.usage.savings import record_avoided, record_final, record_wasted
 from gateway.usage.store import CACHE
 
 
-class Bookkeeping:
+class LedgerEntries:
     """For calls whose caller and route are known; others have used nothing."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def paid(self, call: Call, one: Spent, cost: int | None, now: float, last: bool) -> None:
+    def paid(self, call: Call, one: FailedUsage, cost: int | None, now: float, last: bool) -> None:
         """Enter an attempt at the upstream that it went to (see `layers/spend.py`)."""
         if call.caller is None or call.route is None:
             return
         key = call.caller.name
         where = (call.day, key, call.route.name, one.candidate.upstream)
         self._ledger.add(*where, one.tokens, cost, last=last, estimated=one.estimated)
-        (note_last if last else note_in_vain)(self._ledger.compared, call, key, one, cost)
+        (record_final if last else record_wasted)(self._ledger.savings, call, key, one, cost)
 
     def spared(self, call: Call) -> None:
         """Enter a call that needed no upstream of its own: one request that has used nothing."""
         if call.caller is None or call.route is None:
             return
         self._ledger.add(call.day, call.caller.name, call.route.name, CACHE, NOTHING, 0)
-        note_spared(self._ledger.compared, call, call.caller.name, CACHE)
+        record_avoided(self._ledger.savings, call, call.caller.name, CACHE)
 
 
-Book = Callable[[Call, Tokens, float], None]
+Book = Callable[[Call, TokenUsage, float], None]
 """Takes a call that an upstream was asked for, what its last attempt used, and the time."""
 
-Paid = Callable[[Call, Spent, int | None, float, bool], None]
+Paid = Callable[[Call, FailedUsage, int | None, float, bool], None]
 """Takes such a call, an attempt, its nano-dollars (None: unknown), the time, and whether it was the last."""
 
 
-class Spend:
+class UsageAccounting:
     """Gate that lets all pass, and Holder. Held after the limits, so that they settle what it has found."""
 
     def __init__(
@@ -66,13 +66,13 @@ class Spend:
         self._books = books
         self._paid = paid
         self._always = always
-        self._cost = adders(metrics.cost)
-        self._unpriced = adders(metrics.unpriced)
-        self._estimated = adders(metrics.estimated)
+        self._cost = fast_incs(metrics.cost)
+        self._unpriced = fast_incs(metrics.unpriced)
+        self._estimated = fast_incs(metrics.estimated)
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         """Everybody may pass; streams are asked for their usage where it is needed."""
-        call.counted = self._always or (call.caller is not None and call.caller.account is not None)
+        call.needs_usage = self._always or (call.caller is not None and call.caller.account is not None)
         call.day = self._calendar.day(now)
         call.lease.hold(self)
         return None
@@ -82,12 +82,12 @@ class Spend:
         candidate = call.candidate
         if not call.attempts or call.cached_by or candidate is None:
             return
-        if call.counted and call.estimate is None and (call.tokens is None or call.spent_before):
+        if call.needs_usage and call.estimate is None and (call.tokens is None or call.failed_usage):
             self._estimate(call)
         used = spent(call)
         call.estimated = call.tokens is None and used is not NOTHING
-        costs = self._pay(call, Spent(candidate, used, call.estimated), now, last=True)
-        if call.spent_before:
+        costs = self._pay(call, FailedUsage(candidate, used, call.estimated), now, last=True)
+        if call.failed_usage:
             earlier = [self._pay(call, one, now, last=False) for one in attempts_before(call)]
             known = [one for one in (costs, *earlier) if one is not None]
             costs = sum(known) if known else None
@@ -95,7 +95,7 @@ class Spend:
         for book in self._books:
             book(call, used, now)
 
-    def _pay(self, call: Call, one: Spent, now: float, *, last: bool) -> int | None:
+    def _pay(self, call: Call, one: FailedUsage, now: float, *, last: bool) -> int | None:
         """Count and book one attempt; gives its nano-dollars, None where its price is not known."""
         price, nanos = one.candidate.price, None
         if price is not None:

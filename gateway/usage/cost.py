@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from gateway.core.call import Candidate, Estimate, Price, Tokens
+from gateway.core.call import Candidate, Price, TokenEstimate, TokenUsage
 
 MILLION: Final = 1_000_000
 
@@ -11,7 +11,7 @@ MILLION: Final = 1_000_000
 FREE: Final = Price(0, 0, 0)
 
 
-def cost(tokens: Tokens, price: Price) -> int | None:
+def cost(tokens: TokenUsage, price: Price) -> int | None:
     """Nano-dollars for these tokens, rounded up: a fraction is never given away.
 
     Reasoning is output like any other. None where there is output, and its price is not known.
@@ -38,7 +38,7 @@ def cost(tokens: Tokens, price: Price) -> int | None:
     return -(-whole // MILLION)
 
 
-def most(estimate: Estimate, candidates: Iterable[Candidate]) -> tuple[int, int]:
+def most(estimate: TokenEstimate, candidates: Iterable[Candidate]) -> tuple[int, int]:
     """Nano-dollars for this call with the dearest of these candidates: for its input, and for all of it.
 
     An unknown price counts as 0. What the provider's cache may change of it is not foreseen.

@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import Final
 
-from gateway.core.call import Call, Estimate, Tokens
-from gateway.telemetry.metrics import Metrics, observer
+from gateway.core.call import Call, TokenEstimate, TokenUsage
+from gateway.telemetry.metrics import Metrics, fast_observe
 from gateway.usage import token_weight as payload
 from gateway.usage.estimator import Estimator
 
@@ -14,16 +14,16 @@ ONE_IN: Final = 8
 """... and then every eighth."""
 
 
-class Estimates:
+class TokenEstimates:
     """Fills in `call.estimate`, and learns from the upstreams' own counts."""
 
     def __init__(self, estimator: Estimator, metrics: Metrics) -> None:
         self._estimator = estimator
         self._seen: dict[str, int] = {}
         ratio = metrics.estimate_ratio
-        self._ratio = lru_cache(maxsize=None)(lambda model: observer(ratio.labels(model)))
+        self._ratio = lru_cache(maxsize=None)(lambda model: fast_observe(ratio.labels(model)))
 
-    def make(self, call: Call) -> Estimate:
+    def make(self, call: Call) -> TokenEstimate:
         """The call's estimate, for its candidate."""
         candidate, caller, body = call.candidate, call.caller, call.body
         if candidate is None or caller is None:
@@ -33,7 +33,7 @@ class Estimates:
         call.estimate = estimate
         return estimate
 
-    def book(self, call: Call, used: Tokens, now: float) -> None:
+    def book(self, call: Call, used: TokenUsage, now: float) -> None:
         """The call is over; what an upstream has counted itself is compared and learned from."""
         estimate, candidate = call.estimate, call.candidate
         if estimate is None or call.tokens is None or candidate is None or call.caller is None:

@@ -8,7 +8,7 @@ from math import ceil
 from operator import mul
 from typing import Final
 
-from gateway.core.call import Estimate, Tokens
+from gateway.core.call import TokenEstimate, TokenUsage
 
 QUANTILE: Final = 0.9
 """The share of answers that are to be no longer than expected."""
@@ -94,7 +94,7 @@ class TokenFactors:
                 self.weights[at] = min(max(weight, first * NARROWEST), first * WIDEST)
 
 
-Caps = tuple[int | None, int]
+RequestCaps = tuple[int | None, int]
 """Output tokens at most, of all choices together (None: no cap), and the number of choices."""
 
 Exact = Callable[[bytes, str], int | None]
@@ -113,8 +113,8 @@ class Estimator:
         self._outputs: dict[tuple[str, str], ExpectedOutput] = {}
 
     def estimate(
-        self, weight: Sequence[int], caps: Caps, model: str, key: str, body: bytes = b""
-    ) -> Estimate:
+        self, weight: Sequence[int], caps: RequestCaps, model: str, key: str, body: bytes = b""
+    ) -> TokenEstimate:
         """What the call will take.
 
         `weight` counts by the classes of `token_factor.FITTED`, and last the tokens that the client has
@@ -125,12 +125,12 @@ class Estimator:
             counted = ceil(self._factors[model].tokens(weight)) + weight[-1]
         cap, choices = caps
         if cap is not None:
-            return Estimate(counted, cap, True, choices, weight)
+            return TokenEstimate(counted, cap, True, choices, weight)
         expected = self._outputs.get((key, model))
         each = expected.tokens if expected is not None else FIRST_GUESS
-        return Estimate(counted, each * choices, False, choices, weight)
+        return TokenEstimate(counted, each * choices, False, choices, weight)
 
-    def learn(self, estimate: Estimate, model: str, key: str, tokens: Tokens) -> None:
+    def learn(self, estimate: TokenEstimate, model: str, key: str, tokens: TokenUsage) -> None:
         """The call took `tokens`, as its upstream counted them. How long answers are is learned from those
         without a cap only.
         """

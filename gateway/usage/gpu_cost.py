@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from gateway.core.call import Call, Spent
+from gateway.core.call import Call, FailedUsage
 from gateway.core.units import usd
 
 _HOUR: Final = 3600
@@ -12,7 +12,7 @@ _MINUTES: Final = 60
 _MILLION: Final = 1_000_000
 
 
-class Done(NamedTuple):
+class WorkDone(NamedTuple):
     """Tokens, in and out alike: since the start, in the last hour, and in the best minute there was."""
 
     tokens: int = 0
@@ -21,9 +21,9 @@ class Done(NamedTuple):
     hour_seconds: float = 0.0
     best_minute: int = 0
 
-    def with_other(self, other: "Done") -> "Done":
+    def with_other(self, other: "WorkDone") -> "WorkDone":
         """Of two processes that use the same machine. Their best minutes may have been different ones."""
-        return Done(
+        return WorkDone(
             self.tokens + other.tokens,
             max(self.seconds, other.seconds),
             self.hour_tokens + other.hour_tokens,
@@ -51,20 +51,22 @@ class Throughput:
         self._tokens += tokens
         self._best = max(self._best, self._minutes[-1][1])
 
-    def done(self, now: float) -> Done:
+    def done(self, now: float) -> WorkDone:
         """What it has done by now."""
         minute = int((now - self._began) // 60)
         self._forget(minute)
         seconds = now - self._began
         first = max(0, minute - _MINUTES + 1) * 60.0
-        return Done(self._tokens, seconds, sum(one[1] for one in self._minutes), seconds - first, self._best)
+        return WorkDone(
+            self._tokens, seconds, sum(one[1] for one in self._minutes), seconds - first, self._best
+        )
 
     def _forget(self, minute: int) -> None:
         while self._minutes and self._minutes[0][0] <= minute - _MINUTES:
             self._minutes.popleft()
 
 
-def shown(gpu_hour: int, done: Done, *, waiting: bool) -> dict[str, object]:
+def as_json(gpu_hour: int, done: WorkDone, *, waiting: bool) -> dict[str, object]:
     """The figures, in USD for a million tokens, from nano-dollars an hour; None where nothing was done.
 
     `next`: while nobody waits, the machine has room, is paid for anyhow, and one more token costs nothing.
@@ -87,14 +89,14 @@ def _per_million(gpu_hour: int, seconds: float, tokens: int) -> str | None:
     return usd(round(gpu_hour * seconds / _HOUR * _MILLION / tokens)) if tokens else None
 
 
-class Machines:
+class GpuCosts:
     """The upstreams whose machine is paid by the hour."""
 
     def __init__(self, machines: Mapping[str, tuple[int, Throughput]]) -> None:
         """By name: nano-dollars an hour, and what has been done there."""
         self._of = machines
 
-    def paid(self, call: Call, one: Spent, nanos: int | None, now: float, last: bool) -> None:
+    def paid(self, call: Call, one: FailedUsage, nanos: int | None, now: float, last: bool) -> None:
         """An attempt is over (see `layers/spend.py`)."""
         machine = self._of.get(one.candidate.upstream)
         if machine is not None:
@@ -105,7 +107,7 @@ class Machines:
         machine = self._of.get(upstream)
         if machine is None:
             return {}
-        return {"machine": shown(machine[0], machine[1].done(now), waiting=waiting > 0)}
+        return {"machine": as_json(machine[0], machine[1].done(now), waiting=waiting > 0)}
 
     def __bool__(self) -> bool:
         return bool(self._of)

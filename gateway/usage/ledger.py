@@ -11,10 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.telemetry.logging import logger
-from gateway.usage.savings import Alternative, Saving, Sums
-from gateway.usage.store import Batch, Books, Entry, Row, UsageRefused, UsageStore, UsageTrouble, flat, summed
+from gateway.usage.savings import Alternative, Saving, SavingsTotals
+from gateway.usage.store import (
+    UsageBatch,
+    UsageEntry,
+    UsageRefused,
+    UsageRow,
+    UsageSnapshot,
+    UsageStore,
+    UsageUnavailable,
+    flat,
+    summed,
+)
 
 _Place = tuple[str, str, str, str]
 # More than any call uses, and far below what the stores' 64 bits hold: an upstream that lies about its tokens
@@ -36,15 +46,17 @@ class Ledger:
         self._interval = interval
         self._failed = failed
         self._sums: dict[_Place, list[int]] = {}
-        self.compared = Sums()
+        self.savings = SavingsTotals()
         """What is noted beside usage, of calls that `add` is told of; another one after each write."""
 
-        self._leaving: Batch | None = None  # handed to the store, which has not said yet that it took it
+        self._in_transit: UsageBatch | None = (
+            None  # handed to the store, which has not said yet that it took it
+        )
         self._name = os.urandom(8).hex()
         self._written = 0
         self._troubled = False
         # Held while a batch may or may not be in the store, so that no reader sees it twice or not at all.
-        self._settled = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
@@ -57,7 +69,7 @@ class Ledger:
             await self._store.open()
         except UsageRefused:
             raise
-        except UsageTrouble as error:
+        except UsageUnavailable as error:
             self._log_trouble(error)
         self._writer = asyncio.create_task(self._write_on())
 
@@ -67,7 +79,7 @@ class Ledger:
         key: str,
         model: str,
         upstream: str,
-        tokens: Tokens,
+        tokens: TokenUsage,
         cost: int | None,
         *,
         last: bool = True,
@@ -80,7 +92,7 @@ class Ledger:
         place = (day, key, model, upstream)
         sums = self._sums.get(place)
         if sums is None:
-            sums = self._sums[place] = [0] * len(Row._fields[4:])
+            sums = self._sums[place] = [0] * len(UsageRow._fields[4:])
         given, output, cached, reasoning, written, _ = tokens
         sums[0] += last
         sums[1] += given
@@ -96,25 +108,25 @@ class Ledger:
 
     async def spent(self, day: str) -> dict[str, int]:
         """Nano-dollars by key, with what is not written yet. UsageTrouble when they cannot be read."""
-        async with self._settled:
+        async with self._write_lock:
             spent = Counter(await self._store.spent(day))
             for row in self._unwritten().rows:
                 if row.day == day:
                     spent[row.key] += row.cost
         return dict(spent)
 
-    async def rows(self, first_day: str, last_day: str) -> list[Row]:
+    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
         """The rows of these days, with what is not written yet. UsageTrouble when they cannot be read."""
-        async with self._settled:
+        async with self._write_lock:
             kept = await self._store.rows(first_day, last_day)
-            return summed(Row, [*kept, *_of(self._unwritten().rows, first_day, last_day)])
+            return summed(UsageRow, [*kept, *_of(self._unwritten().rows, first_day, last_day)])
 
-    async def books(self, first_day: str, last_day: str) -> Books:
+    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
         """All of these days, with what is not written yet. UsageTrouble when it cannot be read."""
-        async with self._settled:
+        async with self._write_lock:
             kept, ours = await self._store.books(first_day, last_day), self._unwritten()
-            return Books(
-                summed(Row, [*kept.rows, *_of(ours.rows, first_day, last_day)]),
+            return UsageSnapshot(
+                summed(UsageRow, [*kept.rows, *_of(ours.rows, first_day, last_day)]),
                 summed(Saving, [*kept.savings, *_of(ours.savings, first_day, last_day)]),
                 summed(Alternative, [*kept.alternatives, *_of(ours.alternatives, first_day, last_day)]),
             )
@@ -141,7 +153,7 @@ class Ledger:
                     last = await self._stopping.wait()
             except TimeoutError:
                 pass
-            async with self._settled:
+            async with self._write_lock:
                 await self._write()
 
     async def _write(self) -> None:
@@ -150,44 +162,44 @@ class Ledger:
         What calls add meanwhile waits for the next time: under load there is always some, and a writer that
         went on until there is none would never rest.
         """
-        if (self._leaving is None or await self._handed_over()) and self._sums:
+        if (self._in_transit is None or await self._handed_over()) and self._sums:
             self._written += 1
-            self._leaving = self._batch(f"{self._name}-{self._written}")
-            self._sums, self.compared = {}, Sums()
+            self._in_transit = self._batch(f"{self._name}-{self._written}")
+            self._sums, self.savings = {}, SavingsTotals()
             await self._handed_over()
 
     async def _handed_over(self) -> bool:
         """Whether the store has taken what is leaving."""
-        assert self._leaving is not None
+        assert self._in_transit is not None
         try:
-            await self._store.add(self._leaving)
-        except UsageTrouble as error:
+            await self._store.add(self._in_transit)
+        except UsageUnavailable as error:
             self._log_trouble(error)
             return False
-        self._leaving = None
+        self._in_transit = None
         if self._troubled:
             self._troubled = False
             logger.info("usage is written again")
         return True
 
-    def _batch(self, name: str) -> Batch:
-        compared = self.compared
-        return Batch(
+    def _batch(self, name: str) -> UsageBatch:
+        compared = self.savings
+        return UsageBatch(
             name,
-            tuple(_bounded(Row, ((*place, *sums) for place, sums in self._sums.items()))),
+            tuple(_bounded(UsageRow, ((*place, *sums) for place, sums in self._sums.items()))),
             tuple(_bounded(Saving, map(flat, compared.savings.values()))),
             tuple(_bounded(Alternative, map(flat, compared.alternatives.values()))),
         )
 
-    def _unwritten(self) -> Books:
-        batches = [self._batch("")] if self._leaving is None else [self._leaving, self._batch("")]
-        return Books(
+    def _unwritten(self) -> UsageSnapshot:
+        batches = [self._batch("")] if self._in_transit is None else [self._in_transit, self._batch("")]
+        return UsageSnapshot(
             [one for batch in batches for one in batch.rows],
             [one for batch in batches for one in batch.savings],
             [one for batch in batches for one in batch.alternatives],
         )
 
-    def _log_trouble(self, error: UsageTrouble) -> None:
+    def _log_trouble(self, error: UsageUnavailable) -> None:
         """Once for each trouble, however long it lasts."""
         self._failed()
         if not self._troubled:
@@ -195,10 +207,10 @@ class Ledger:
             logger.error("usage is not written, and kept in memory until it is", extra={"error": str(error)})
 
 
-def _bounded(make: Callable[..., Entry], flats: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
+def _bounded(make: Callable[..., UsageEntry], flats: Iterable[tuple[Any, ...]]) -> Iterator[UsageEntry]:
     for values in flats:
         yield make(*values[:4], *[max(0, min(number, _MOST)) for number in values[4:]])
 
 
-def _of(entries: Iterable[Entry], first_day: str, last_day: str) -> Iterator[Entry]:
+def _of(entries: Iterable[UsageEntry], first_day: str, last_day: str) -> Iterator[UsageEntry]:
     return (one for one in entries if first_day <= one.day <= last_day)

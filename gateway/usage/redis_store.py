@@ -14,30 +14,30 @@ from redis.exceptions import RedisError
 
 from gateway.core.units import Secret
 from gateway.usage.savings import Alternative, Saving
-from gateway.usage.store import Batch, Books, Entry, Row, UsageTrouble, flat
+from gateway.usage.store import UsageBatch, UsageEntry, UsageRow, UsageSnapshot, UsageUnavailable, flat
 
 # Seconds for which a batch that was taken is remembered: longer than any trouble in which it comes again.
 _REMEMBERED: Final = 7 * 86400
 
 
-class _Hash(Generic[Entry]):
+class _Hash(Generic[UsageEntry]):
     """One kind of entry of a day: a hash, whose fields are three names and that of a number."""
 
-    def __init__(self, kind: str, make: Callable[..., Entry], fields: Sequence[str]) -> None:
+    def __init__(self, kind: str, make: Callable[..., UsageEntry], fields: Sequence[str]) -> None:
         self._kind = kind
-        self._make: Callable[..., Entry] = make
+        self._make: Callable[..., UsageEntry] = make
         self._numbers = fields[4:]
 
     def key(self, tag: str, day: str) -> str:
         return f"{tag}:{self._kind}:{day}"
 
-    def fields(self, entry: Entry) -> Iterator[tuple[bytes, int]]:
+    def fields(self, entry: UsageEntry) -> Iterator[tuple[bytes, int]]:
         _, *values = flat(entry)
         for name, count in zip(self._numbers, values[3:], strict=True):
             if count:
                 yield msgspec.json.encode((*values[:3], name)), count
 
-    def entries(self, day: str, sums: Mapping[bytes, bytes]) -> list[Entry]:
+    def entries(self, day: str, sums: Mapping[bytes, bytes]) -> list[UsageEntry]:
         found: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
         for field, count in sums.items():
             *names, name = msgspec.json.decode(field, type=tuple[str, str, str, str])
@@ -48,12 +48,12 @@ class _Hash(Generic[Entry]):
         ]
 
 
-_USAGE: Final = _Hash[Row]("day", Row, Row._fields)
+_USAGE: Final = _Hash[UsageRow]("day", UsageRow, UsageRow._fields)
 _SAVINGS: Final = _Hash[Saving]("savings", Saving, Saving.__struct_fields__)
 _ALTERNATIVES: Final = _Hash[Alternative]("alternatives", Alternative, Alternative.__struct_fields__)
 
 
-class RedisUsage:
+class RedisUsageStore:
     """A `UsageStore`. All its keys hold one hash tag, so that a cluster keeps them in one slot."""
 
     def __init__(self, url: Secret, prefix: str, timeout: float = 2.0) -> None:
@@ -81,17 +81,17 @@ class RedisUsage:
             spent[row.key] += row.cost
         return dict(spent)
 
-    async def rows(self, first_day: str, last_day: str) -> list[Row]:
+    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
         """The rows of these days."""
-        found: list[Row] = []
+        found: list[UsageRow] = []
         with _troubles():
             for day in await self._days(first_day, last_day):
                 found += _USAGE.entries(day, await self._do("HGETALL", _USAGE.key(self._tag, day)))
         return found
 
-    async def books(self, first_day: str, last_day: str) -> Books:
+    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
         """All of these days; what is told of one day is of one moment."""
-        found = Books([], [], [])
+        found = UsageSnapshot([], [], [])
         with _troubles():
             for day in await self._days(first_day, last_day):
                 together = self._client.pipeline(transaction=True)
@@ -104,7 +104,7 @@ class RedisUsage:
                 found.alternatives.extend(_ALTERNATIVES.entries(day, alternatives))
         return found
 
-    async def add(self, batch: Batch) -> None:
+    async def add(self, batch: UsageBatch) -> None:
         """Each day's part is one atomic step that Redis takes once.
 
         So after a time-out, which leaves open whether it was taken, it is safe to send it again.
@@ -145,4 +145,4 @@ def _troubles() -> Iterator[None]:
         yield
     # A server that speaks no RESP makes the parser raise ValueError.
     except (RedisError, OSError, ValueError) as error:
-        raise UsageTrouble(f"redis: {error}") from error
+        raise UsageUnavailable(f"redis: {error}") from error

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.call import Call, Candidate, Price, Spent, Tokens
+from gateway.core.call import Call, Candidate, FailedUsage, Price, TokenUsage
 from gateway.usage.call_usage import price_of
 from gateway.usage.cost import cost
 
@@ -73,7 +73,7 @@ class Alternative(msgspec.Struct):
     cost: int = 0
 
 
-class Sums:
+class SavingsTotals:
     """Both, by what they are sums of."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def shown(candidate: Candidate) -> str:
     return f"{candidate.upstream}/{candidate.model}" if candidate.upstream else candidate.model
 
 
-def note_last(sums: Sums, call: Call, key: str, one: Spent, paid: int | None) -> None:
+def record_final(sums: SavingsTotals, call: Call, key: str, one: FailedUsage, paid: int | None) -> None:
     """The attempt that ended a call; it cost `paid`, None where that is not known."""
     route, tokens, size = call.route, one.tokens, call.batch_size
     if route is None:
@@ -128,7 +128,7 @@ def note_last(sums: Sums, call: Call, key: str, one: Spent, paid: int | None) ->
         saving.waste += paid or 0
         return
     price, otherwise = one.candidate.price, None
-    if paid is not None and price is not None and _all_priced(call.spent_before):
+    if paid is not None and price is not None and _all_priced(call.failed_usage):
         otherwise = _note_otherwise(sums, call, saving, (tokens, call.saved))
     if otherwise is None or paid is None or price is None:
         saving.uncompared += 1
@@ -145,7 +145,7 @@ def note_last(sums: Sums, call: Call, key: str, one: Spent, paid: int | None) ->
         saving.hit_output += call.saved.output
 
 
-def note_in_vain(sums: Sums, call: Call, key: str, one: Spent, paid: int | None) -> None:
+def record_wasted(sums: SavingsTotals, call: Call, key: str, one: FailedUsage, paid: int | None) -> None:
     """An attempt that another one followed."""
     if call.route is None:
         return
@@ -157,7 +157,7 @@ def note_in_vain(sums: Sums, call: Call, key: str, one: Spent, paid: int | None)
         saving.waste += paid
 
 
-def note_spared(sums: Sums, call: Call, key: str, upstream: str) -> None:
+def record_avoided(sums: SavingsTotals, call: Call, key: str, upstream: str) -> None:
     """A call whose answer was kept, or came with another one's upstream call."""
     saved = call.saved
     if call.route is None:
@@ -181,18 +181,18 @@ def note_spared(sums: Sums, call: Call, key: str, upstream: str) -> None:
         saving.shared_baseline += baseline or 0
 
 
-def _all_priced(attempts: Sequence[Spent]) -> bool:
+def _all_priced(attempts: Sequence[FailedUsage]) -> bool:
     return not attempts or all(price_of(one) is not None for one in attempts)
 
 
-def _plain(tokens: Tokens, price: Price) -> int | None:
+def _plain(tokens: TokenUsage, price: Price) -> int | None:
     """Nano-dollars without the provider's cache; None where they are not known."""
     if tokens.cached_input or tokens.cache_write:
-        tokens = Tokens(tokens.input, tokens.output)
+        tokens = TokenUsage(tokens.input, tokens.output)
     return cost(tokens, price)
 
 
-def _together(used: Tokens, saved: Tokens | None, price: Price | None) -> int | None:
+def _together(used: TokenUsage, saved: TokenUsage | None, price: Price | None) -> int | None:
     """The same for both of these."""
     if price is None:
         return None
@@ -201,7 +201,7 @@ def _together(used: Tokens, saved: Tokens | None, price: Price | None) -> int | 
 
 
 def _note_otherwise(
-    sums: Sums, call: Call, saving: Saving, parts: tuple[Tokens, Tokens | None]
+    sums: SavingsTotals, call: Call, saving: Saving, parts: tuple[TokenUsage, TokenUsage | None]
 ) -> int | None:
     """Enter what these tokens cost elsewhere; gives what they cost with the baseline.
 
@@ -215,7 +215,7 @@ def _note_otherwise(
     if baseline is None:
         return None
     cheapest, day, model = -1, call.day, route.name
-    for one in call.order or route.candidates:
+    for one in call.candidates or route.candidates:
         nanos = baseline if one is route.baseline else _together(used, saved, one.price)
         if nanos is not None:
             alone = sums.with_all_at(one, day, model, ALONE)

@@ -9,7 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
 
 from gateway.usage.savings import Alternative, Saving
-from gateway.usage.store import Batch, Books, Entry, Row, UsageRefused, UsageTrouble, flat
+from gateway.usage.store import (
+    UsageBatch,
+    UsageEntry,
+    UsageRefused,
+    UsageRow,
+    UsageSnapshot,
+    UsageUnavailable,
+    flat,
+)
 
 _T = TypeVar("_T")
 
@@ -51,10 +59,10 @@ _FORMATS: Final = (
 _VERSION: Final = len(_FORMATS)
 
 
-class _Table(Generic[Entry]):
+class _Table(Generic[UsageEntry]):
     """Entries of one kind: found by four names, and added up."""
 
-    def __init__(self, name: str, make: Callable[..., Entry], fields: Sequence[str]) -> None:
+    def __init__(self, name: str, make: Callable[..., UsageEntry], fields: Sequence[str]) -> None:
         columns = ["nano_usd" if field == "cost" else field for field in fields]
         named = ", ".join(columns)
         sums = ", ".join(f"{one} = {one} + excluded.{one}" for one in columns[4:])
@@ -63,22 +71,22 @@ class _Table(Generic[Entry]):
             ON CONFLICT ({", ".join(columns[:4])}) DO UPDATE SET {sums}
         """
         self._find = f"SELECT {named} FROM {name} WHERE day BETWEEN ? AND ?"
-        self._make: Callable[..., Entry] = make
+        self._make: Callable[..., UsageEntry] = make
 
-    def add(self, connection: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+    def add(self, connection: sqlite3.Connection, entries: Iterable[UsageEntry]) -> None:
         connection.executemany(self._add, map(flat, entries))
 
-    def find(self, connection: sqlite3.Connection, days: tuple[str, str]) -> list[Entry]:
+    def find(self, connection: sqlite3.Connection, days: tuple[str, str]) -> list[UsageEntry]:
         return [self._make(*found) for found in connection.execute(self._find, days)]
 
 
-_USAGE: Final = _Table[Row]("usage", Row, Row._fields)
+_USAGE: Final = _Table[UsageRow]("usage", UsageRow, UsageRow._fields)
 _SAVINGS: Final = _Table[Saving]("savings", Saving, Saving.__struct_fields__)
 _ALTERNATIVES: Final = _Table[Alternative]("alternatives", Alternative, Alternative.__struct_fields__)
 _NEVER_OURS: Final = {"SQLITE_NOTADB", "SQLITE_CORRUPT"}
 
 
-class SqliteUsage:
+class SqliteUsageStore:
     """A `UsageStore`. One thread of its own owns the connection, so the event loop never waits for a disk."""
 
     def __init__(self, path: str, patience: float = 5.0) -> None:
@@ -98,18 +106,18 @@ class SqliteUsage:
         query = "SELECT key, sum(nano_usd) FROM usage WHERE day = ? GROUP BY key"
         return dict(await self._run(lambda connection: connection.execute(query, [day]).fetchall()))
 
-    async def rows(self, first_day: str, last_day: str) -> list[Row]:
+    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
         """The rows of these days."""
         days = first_day, last_day
         return await self._run(lambda connection: _USAGE.find(connection, days))
 
-    async def books(self, first_day: str, last_day: str) -> Books:
+    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
         """All of these days."""
         days = first_day, last_day
 
-        def read(connection: sqlite3.Connection) -> Books:
+        def read(connection: sqlite3.Connection) -> UsageSnapshot:
             connection.execute("BEGIN")
-            found = Books(
+            found = UsageSnapshot(
                 _USAGE.find(connection, days),
                 _SAVINGS.find(connection, days),
                 _ALTERNATIVES.find(connection, days),
@@ -119,7 +127,7 @@ class SqliteUsage:
 
         return await self._run(read)
 
-    async def add(self, batch: Batch) -> None:
+    async def add(self, batch: UsageBatch) -> None:
         """One transaction; after an error nothing of it is in the file."""
 
         def write(connection: sqlite3.Connection) -> None:
@@ -146,7 +154,7 @@ class SqliteUsage:
             return step(self._connected())
         except (sqlite3.Error, OSError) as error:
             self._drop()  # which also takes back an open transaction
-            raise UsageTrouble(f"{self._path}: {error}") from error
+            raise UsageUnavailable(f"{self._path}: {error}") from error
 
     def _connected(self) -> sqlite3.Connection:
         # A file that was deleted or replaced can still be written to, and nobody would ever see it.

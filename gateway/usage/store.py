@@ -12,7 +12,7 @@ CACHE: Final = "cache"
 """The upstream in whose name requests stand that needed none."""
 
 
-class Row(NamedTuple):
+class UsageRow(NamedTuple):
     """What one key used of one public model at one upstream on one day. `cost` is in nano-dollars.
 
     `requests` are those that this upstream was the last to be asked for; tokens and cost are of all attempts.
@@ -34,32 +34,32 @@ class Row(NamedTuple):
     unpriced: int = 0
 
 
-Entry = TypeVar("Entry", Row, Saving, Alternative)
+UsageEntry = TypeVar("UsageEntry", UsageRow, Saving, Alternative)
 """Four names, the first of them the day, and then numbers, which may be added up."""
 
 
-class Books(NamedTuple):
+class UsageSnapshot(NamedTuple):
     """All that is kept of some days."""
 
-    rows: list[Row]
+    rows: list[UsageRow]
     savings: list[Saving]
     alternatives: list[Alternative]
 
 
-class Batch(NamedTuple):
+class UsageBatch(NamedTuple):
     """What is to be added to what is kept. `id` is unique among the batches of all processes."""
 
     id: str
-    rows: tuple[Row, ...]
+    rows: tuple[UsageRow, ...]
     savings: tuple[Saving, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
 
-class UsageTrouble(Exception):
+class UsageUnavailable(Exception):
     """Usage cannot be read or written now; the message says why. Worth another try."""
 
 
-class UsageRefused(UsageTrouble):
+class UsageRefused(UsageUnavailable):
     """What is there is not ours to write to: another program's, or a newer version's."""
 
 
@@ -72,25 +72,25 @@ class UsageStore(Protocol):
     async def spent(self, day: str) -> dict[str, int]:
         """Nano-dollars by key."""
 
-    async def rows(self, first_day: str, last_day: str) -> list[Row]:
+    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
         """The rows of these days and all between, in any order."""
 
-    async def books(self, first_day: str, last_day: str) -> Books:
+    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
         """All that is kept of them, as it is at one moment."""
 
-    async def add(self, batch: Batch) -> None:
+    async def add(self, batch: UsageBatch) -> None:
         """Add all of it or nothing. After a trouble the same batch comes again, and counts once."""
 
     async def close(self) -> None:
         """Let go of everything; raises nothing."""
 
 
-def flat(one: Row | Saving | Alternative) -> tuple[Any, ...]:
+def flat(one: UsageRow | Saving | Alternative) -> tuple[Any, ...]:
     """Its four names, then its numbers."""
-    return one if isinstance(one, Row) else msgspec.structs.astuple(one)
+    return one if isinstance(one, UsageRow) else msgspec.structs.astuple(one)
 
 
-def summed(make: Callable[..., Entry], parts: Iterable[Entry]) -> list[Entry]:
+def summed(make: Callable[..., UsageEntry], parts: Iterable[UsageEntry]) -> list[UsageEntry]:
     """One for each place: the sum of those that have the same four names."""
     sums: dict[tuple[str, ...], tuple[int, ...]] = {}
     for part in parts:
@@ -102,14 +102,14 @@ def summed(make: Callable[..., Entry], parts: Iterable[Entry]) -> list[Entry]:
     return [make(*place, *numbers) for place, numbers in sums.items()]
 
 
-def report(rows: Iterable[Row], key: str | None = None) -> list[dict[str, object]]:
+def report(rows: Iterable[UsageRow], key: str | None = None) -> list[dict[str, object]]:
     """What `/admin/usage` shows: newest day first; only one key's rows where `key` is given."""
     chosen = sorted(row for row in rows if key is None or row.key == key)
     chosen.sort(key=lambda row: row.day, reverse=True)
     return [_shown(row) for row in chosen]
 
 
-def _shown(row: Row) -> dict[str, object]:
+def _shown(row: UsageRow) -> dict[str, object]:
     shown: dict[str, object] = row._asdict()
     del shown["cost"]
     return shown | {"cost_usd": usd(row.cost)}

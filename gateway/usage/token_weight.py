@@ -23,7 +23,7 @@ _COMPLETION_DEFAULT: Final = 16
 _ABSENT: Final = Raw(b"")
 
 
-class Caps(NamedTuple):
+class OutputCaps(NamedTuple):
     """Bounds of the answer.
 
     `output`: tokens at most, of all choices together; None where the client set no cap. `choices`: answers
@@ -34,11 +34,11 @@ class Caps(NamedTuple):
     choices: int
 
 
-NO_CAP: Final = Caps(None, 1)
-NO_OUTPUT: Final = Caps(0, 1)
+NO_CAP: Final = OutputCaps(None, 1)
+NO_OUTPUT: Final = OutputCaps(0, 1)
 
 
-class Weight(NamedTuple):
+class TextWeight(NamedTuple):
     """How much there is of what. Characters, except for `turns` (messages, and one for the answer's opening),
     `media` (images, sounds, files) and `ids` (tokens that the client has counted out itself).
 
@@ -117,13 +117,13 @@ _TURN_PUNCTUATION: Final = 14
 """What `{"role": "user", "content": ""}, ` has of them: no text, so it is taken off for every message."""
 
 
-def measure(body: bytes, endpoint: str) -> tuple[Weight, Caps]:
+def measure(body: bytes, endpoint: str) -> tuple[TextWeight, OutputCaps]:
     """`weigh` and `caps` in one look at the body."""
     seen = _read(body)
     return _weigh_parts(seen, body), _read_caps(seen, endpoint)
 
 
-def caps(body: bytes, endpoint: str) -> Caps:
+def caps(body: bytes, endpoint: str) -> OutputCaps:
     """The caps of this body. The largest counts where several are given, whichever the upstream obeys.
 
     Numbers that are strings or floats count too, as lenient upstreams read them; anything else is as good as
@@ -142,7 +142,7 @@ def cap(body: bytes, endpoint: str) -> int | None:
     return _read_caps(seen, endpoint).output
 
 
-def weigh(body: bytes) -> Weight:
+def weigh(body: bytes) -> TextWeight:
     """Weigh what becomes input tokens: messages, prompt, input, tools, response format. Never raises; a body
     that cannot be read is weighed as a whole."""
     return _weigh_parts(_read(body), body)
@@ -155,7 +155,7 @@ def _read(body: bytes) -> _Request | None:
         return None
 
 
-def _read_caps(seen: _Request | None, endpoint: str) -> Caps:
+def _read_caps(seen: _Request | None, endpoint: str) -> OutputCaps:
     if endpoint == EMBEDDINGS:
         return NO_OUTPUT
     if seen is None:
@@ -172,11 +172,11 @@ def _read_caps(seen: _Request | None, endpoint: str) -> Caps:
         if seen.max_tokens is None and not most:
             most = _COMPLETION_DEFAULT
     if not most:
-        return NO_CAP if choices == 1 else Caps(None, choices)
-    return Caps(min(most * choices, MOST), choices)
+        return NO_CAP if choices == 1 else OutputCaps(None, choices)
+    return OutputCaps(min(most * choices, MOST), choices)
 
 
-def _weigh_parts(seen: _Request | None, body: bytes) -> Weight:
+def _weigh_parts(seen: _Request | None, body: bytes) -> TextWeight:
     if seen is None:
         return _weigh_text(body, 0)
     text = bytes(seen.messages)
@@ -193,7 +193,7 @@ def _weigh_parts(seen: _Request | None, body: bytes) -> Weight:
     return _weigh_text(text, ids)
 
 
-def _weigh_text(text: bytes, ids: int) -> Weight:
+def _weigh_text(text: bytes, ids: int) -> TextWeight:
     media = 0
     marks = text.translate(_KINDS, _DROPPED)
     if b'"_"' in marks:  # so look image_url, input_audio and file_data without their letters
@@ -213,13 +213,13 @@ def _weigh_text(text: bytes, ids: int) -> Weight:
         if punctuation < 0:
             punctuation = 0
         # What `Weight(...)` does, without a function of Python's between: this one is made for most calls.
-        return tuple.__new__(Weight, (turns, plain, digits, punctuation, 0, 0, 0, 0, 0, 0, media, ids))
+        return tuple.__new__(TextWeight, (turns, plain, digits, punctuation, 0, 0, 0, 0, 0, 0, media, ids))
     narrow, hangul, han, kana, wide, astral = map(marks.count, _SCRIPTS)
     threes = hangul + han + kana + wide
     plain -= narrow + 2 * threes + 3 * astral  # the bytes after the first were dropped
     punctuation -= narrow + threes + astral
     plain, punctuation = max(plain, 0), max(punctuation, 0)
-    return Weight(turns, plain, digits, punctuation, narrow, hangul, han, kana, wide, astral, media, ids)
+    return TextWeight(turns, plain, digits, punctuation, narrow, hangul, han, kana, wide, astral, media, ids)
 
 
 def _positive(value: object) -> int:

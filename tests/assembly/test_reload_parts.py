@@ -11,12 +11,12 @@ import pytest
 import yaml
 from doubles.settings import KEY, settings
 
-from gateway.assembly.builder import Kept
-from gateway.assembly.reload import Reloader, Source, changes, immovable
+from gateway.assembly.builder import KeyedRegistry
+from gateway.assembly.reload import ConfigSource, Reloader, changes, immovable
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.process.supervisor import _Parent
-from gateway.telemetry.collectors import Reloads
+from gateway.telemetry.collectors import ReloadCollector
 
 URL = "http://127.0.0.1:1/v1"
 Make = Callable[..., Config]
@@ -51,25 +51,25 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def source(folder: Path) -> Source:
+def source(folder: Path) -> ConfigSource:
     """The source of `folder`, read once."""
-    one = Source(folder / "sluice.yaml", {}, {})
+    one = ConfigSource(folder / "sluice.yaml", {}, {})
     assert one.read().config is not None
     return one
 
 
-def looks(source: Source) -> list[bool]:
+def looks(source: ConfigSource) -> list[bool]:
     """What the next three looks find."""
     return [source.changed() for _ in range(3)]
 
 
-def test_files_that_stay_have_not_changed(source: Source) -> None:
+def test_files_that_stay_have_not_changed(source: ConfigSource) -> None:
     assert looks(source) == [False, False, False]
 
 
 @pytest.mark.parametrize("name", ["sluice.yaml", ".env"])
 def test_a_change_counts_when_it_has_come_to_rest_and_until_it_is_read(
-    source: Source, folder: Path, name: str
+    source: ConfigSource, folder: Path, name: str
 ) -> None:
     (folder / name).write_text("# half", encoding="utf-8")
     assert source.changed() is False
@@ -79,7 +79,7 @@ def test_a_change_counts_when_it_has_come_to_rest_and_until_it_is_read(
     assert looks(source) == [False, False, False]
 
 
-def test_a_file_that_goes_and_comes_back_has_changed_twice(source: Source, folder: Path) -> None:
+def test_a_file_that_goes_and_comes_back_has_changed_twice(source: ConfigSource, folder: Path) -> None:
     text = (folder / "sluice.yaml").read_text(encoding="utf-8")
     (folder / "sluice.yaml").unlink()
     assert looks(source)[1:] == [True, True]
@@ -100,7 +100,7 @@ def test_a_link_that_is_exchanged_is_a_change(tmp_path: Path) -> None:
         os.utime(file, ns=(1, 1))  # the same time and size tell nothing
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "sluice.yaml").symlink_to("..data/sluice.yaml")
-    source = Source(tmp_path / "sluice.yaml", {}, {})
+    source = ConfigSource(tmp_path / "sluice.yaml", {}, {})
     assert source.read().config is not None
     (tmp_path / "..new").symlink_to("..2")
     (tmp_path / "..new").replace(tmp_path / "..data")
@@ -111,7 +111,7 @@ def test_a_link_that_is_exchanged_is_a_change(tmp_path: Path) -> None:
 
 
 def test_what_was_given_on_the_command_line_stays(folder: Path) -> None:
-    config = Source(folder / "sluice.yaml", {}, {"port": 9, "workers": 2}).read().config
+    config = ConfigSource(folder / "sluice.yaml", {}, {"port": 9, "workers": 2}).read().config
     assert config is not None
     assert (config.server.port, config.server.workers) == (9, 2)
 
@@ -151,14 +151,16 @@ def test_changes_are_told_by_section_and_by_name(make: Make) -> None:
 
 
 def test_what_is_kept_by_name_is_made_anew_for_other_settings_only() -> None:
-    kept: Kept[object] = Kept()
+    kept: KeyedRegistry[object] = KeyedRegistry()
     one = kept.get("a", 1, object)
     assert kept.get("a", 1, object) is one
     assert kept.get("b", 1, object) is not one
     assert kept.get("a", 2, object) is not one
 
 
-async def test_a_reload_that_is_refused_is_tried_again_with_the_next(source: Source, make: Make) -> None:
+async def test_a_reload_that_is_refused_is_tried_again_with_the_next(
+    source: ConfigSource, make: Make
+) -> None:
     answers: list[str | None] = ["not today", None]
     taken: list[Config] = []
 
@@ -166,7 +168,7 @@ async def test_a_reload_that_is_refused_is_tried_again_with_the_next(source: Sou
         taken.append(config)
         return answers.pop(0)
 
-    reloads = Reloads()
+    reloads = ReloadCollector()
     reloader = Reloader(source, make(), take, reloads)
     await reloader.reload()
     assert (reloads.generation, reloads.succeeded) == (1, False)
@@ -175,7 +177,7 @@ async def test_a_reload_that_is_refused_is_tried_again_with_the_next(source: Sou
     assert len(taken) == 2
 
 
-async def test_a_request_that_comes_during_a_reload_is_not_lost(source: Source, make: Make) -> None:
+async def test_a_request_that_comes_during_a_reload_is_not_lost(source: ConfigSource, make: Make) -> None:
     asked = asyncio.Event()
     twice = asyncio.Event()
     taken: list[Config] = []
@@ -187,7 +189,7 @@ async def test_a_request_that_comes_during_a_reload_is_not_lost(source: Source, 
         else:
             twice.set()
 
-    running = asyncio.create_task(Reloader(source, make(), take, Reloads()).run(asked))
+    running = asyncio.create_task(Reloader(source, make(), take, ReloadCollector()).run(asked))
     asked.set()
     async with asyncio.timeout(5):
         await twice.wait()
@@ -208,7 +210,7 @@ class Worker:
 
 
 async def test_what_one_worker_refuses_no_worker_keeps(
-    source: Source, make: Make, logging: list[tuple[str, str]]
+    source: ConfigSource, make: Make, logging: list[tuple[str, str]]
 ) -> None:
     old, new = make(server={"port": 7}), make(server={"port": 7, "heartbeat": "1s"})
     parent = _Parent(old, source)
@@ -227,7 +229,7 @@ async def test_what_one_worker_refuses_no_worker_keeps(
 
 
 async def test_an_upstream_that_a_reload_takes_away_while_workers_are_asked_is_still_told_of(
-    source: Source, make: Make
+    source: ConfigSource, make: Make
 ) -> None:
     upstream = {"base_url": URL, "gpu_hour_usd": 2}
     old, new = make(upstreams={"local": {"base_url": URL}, "gone": upstream}), make()

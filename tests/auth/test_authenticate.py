@@ -7,7 +7,7 @@ import pytest
 from gateway.auth.authenticate import LONGEST_KEY, Authenticate
 from gateway.core.call import CHAT, Call, Credentials
 from gateway.core.caller import Caller
-from gateway.core.errors import INVALID_API_KEY, Refusal
+from gateway.core.errors import INVALID_API_KEY, Rejection
 
 KEY = "sk-team-a-0123456789"
 LONG = "k" * LONGEST_KEY
@@ -29,7 +29,7 @@ def call(authorization: str | None = None, x_api_key: str | None = None, api_key
     return Call(CHAT, "id", Credentials(authorization, x_api_key, api_key), 1.0)
 
 
-def refused(gate: Authenticate, one: Call) -> Refusal:
+def refused(gate: Authenticate, one: Call) -> Rejection:
     """The refusal; asserts that it names nobody."""
     refusal = gate.admit(one, 1.0)
     assert refusal is not None

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from gateway.batching.batcher import Batch, Batcher, Bounds
-from gateway.batching.experiment import AT_ONCE, TOGETHER, Way
-from gateway.batching.pending import Member
-from gateway.batching.profile import Kind
+from gateway.batching.batcher import Batcher, BatchLimits, PendingBatch
+from gateway.batching.experiment import GREEDY, LOCKSTEP, MergeMode
+from gateway.batching.pending import PendingCall
+from gateway.batching.profile import BatchProfile
 from gateway.batching.tuner import OK
 from gateway.core.caller import INTERACTIVE
 
@@ -30,22 +30,22 @@ class World:
 
     def __init__(
         self,
-        bounds: Bounds | None,
+        bounds: BatchLimits | None,
         engine: Engine = Engine(),  # noqa: B008 - a tuple
-        ways: tuple[Way, ...] = (TOGETHER, AT_ONCE),
+        ways: tuple[MergeMode, ...] = (LOCKSTEP, GREEDY),
     ) -> None:
         self.engine, self.free = engine, engine.places
         self.batcher: Batcher | None = None
         if bounds is not None:
-            self.kind = Kind("engine", bounds, ways if bounds.policy == "eager" else (AT_ONCE,))
+            self.kind = BatchProfile("engine", bounds, ways if bounds.policy == "eager" else (GREEDY,))
             self.batcher = Batcher(bounds, self.kind.tuning)
         self.now = 0.0
         self.times: list[float] = []
         self.sizes: list[int] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._queue: list[tuple[Batch | None, list[Member]]] = []
-        self._after: dict[Member, Callable[[], None]] = {}
-        self._single: set[Member] = set()  # those that the batcher has not seen
+        self._queue: list[tuple[PendingBatch | None, list[PendingCall]]] = []
+        self._after: dict[PendingCall, Callable[[], None]] = {}
+        self._single: set[PendingCall] = set()  # those that the batcher has not seen
         self._count = 0
 
     def closed(self, callers: int, seconds: float, after: float = 0.0) -> float:
@@ -81,9 +81,9 @@ class World:
             what()
 
     def _call(self, key: str, after: Callable[[], None]) -> None:
-        member = Member(key, 1, TOKENS, self.now, math.inf, INTERACTIVE)
+        member = PendingCall(key, 1, TOKENS, self.now, math.inf, INTERACTIVE)
         self._after[member] = after
-        told: str | list[Batch] = "off"
+        told: str | list[PendingBatch] = "off"
         if self.batcher is not None:
             if self.kind.come(self.now):
                 told = self.batcher.arrive(member, self.now)
@@ -95,7 +95,7 @@ class World:
             self._queue.append((None, [member]))
             self._send()
 
-    def _start(self, batches: list[Batch]) -> None:
+    def _start(self, batches: list[PendingBatch]) -> None:
         self._queue.extend((batch, []) for batch in batches)
         self._send()
         due = None if self.batcher is None else self.batcher.next_due()
@@ -119,7 +119,7 @@ class World:
             takes = self.engine.fixed + self.engine.each * len(members)
             self._at(self.now + takes, lambda b=batch, m=members, t=takes: self._end(b, m, t))
 
-    def _end(self, batch: Batch | None, members: list[Member], took: float) -> None:
+    def _end(self, batch: PendingBatch | None, members: list[PendingCall], took: float) -> None:
         self.free += 1
         if members[0] in self._single:
             self._single.remove(members[0])

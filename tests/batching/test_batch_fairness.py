@@ -7,25 +7,25 @@ from random import Random
 import pytest
 from batching.test_batch_layer import ROUTE, Scene, Task, answer, given, listed, settled, virtual
 
-from gateway.batching.batcher import Bounds
-from gateway.batching.experiment import AT_ONCE
-from gateway.batching.layer import Batching, Counts, Terms
+from gateway.batching.batcher import BatchLimits
+from gateway.batching.experiment import GREEDY
+from gateway.batching.layer import BatchingLayer, BatchMetrics, BatchPolicy
 from gateway.core.call import Call, Candidate, Handler, Reply, Route
 from gateway.core.errors import (
     CONTEXT_LENGTH_EXCEEDED,
     DEADLINE_IN_QUEUE,
-    POISONED,
+    REQUEST_SUSPENDED,
     RESET,
     STATUS,
     UPSTREAM_ERROR,
     UPSTREAM_UNAVAILABLE,
-    Failure,
-    Refusal,
+    Rejection,
+    UpstreamFailure,
     upstream_status,
 )
-from gateway.resilience.attempt import Attempt, Health, Rules
-from gateway.resilience.attempt import Counts as AttemptCounts
-from gateway.resilience.circuit_breaker import Breaker
+from gateway.resilience.attempt import AttemptRunner, RetryPolicy, UpstreamHealth
+from gateway.resilience.attempt import RetryMetrics as AttemptCounts
+from gateway.resilience.circuit_breaker import CircuitBreaker
 from gateway.resilience.layer import attempts
 from gateway.resilience.retry_budget import RetryBudget
 
@@ -41,14 +41,14 @@ def behind_attempts(scene: Scene, engine: Handler) -> None:
     """The scene with one attempt for each call, and no retries that the upstream's failures pay for."""
     rng, nobody = Random(1), lambda *_: None
     health = {
-        name: Health(Breaker(100, 5.0, 60.0, rng), RetryBudget(0.0, 0.0), 600.0)
+        name: UpstreamHealth(CircuitBreaker(100, 5.0, 60.0, rng), RetryBudget(0.0, 0.0), 600.0)
         for name in ("local", "large")
     }
     counts = AttemptCounts(lambda *_: nobody, nobody, nobody)
-    attempt = Attempt(health, Rules(1, 0.0, 1.0), counts, scene.loop.time, asyncio.sleep, rng)
-    terms = Terms(Bounds("window", 32, 1000, 0.05, 2), (AT_ONCE,), 0, 0, lambda: True, ())
-    told = Counts(lambda *_: nobody, lambda *_: nobody, nobody)
-    batching = Batching(lambda call: terms, told, scene.loop.time, attempt.poison.suspected)
+    attempt = AttemptRunner(health, RetryPolicy(1, 0.0, 1.0), counts, scene.loop.time, asyncio.sleep, rng)
+    terms = BatchPolicy(BatchLimits("window", 32, 1000, 0.05, 2), (GREEDY,), 0, 0, lambda: True, ())
+    told = BatchMetrics(lambda *_: nobody, lambda *_: nobody, nobody)
+    batching = BatchingLayer(lambda call: terms, told, scene.loop.time, attempt.poison.suspected)
     scene.handle = batching(attempts(attempt)(engine))
 
 
@@ -75,7 +75,7 @@ async def test_a_deadline_in_the_queue_is_told_to_its_owner_only():
     late.cancel()
     first, patient = hasty(scene, 2.5), scene.start("patient")
     told = await first
-    assert isinstance(told, Refusal)
+    assert isinstance(told, Rejection)
     assert told.kind is DEADLINE_IN_QUEUE
     assert given(await patient) == "patient"
     await asyncio.wait([*others, late])
@@ -87,7 +87,7 @@ async def test_a_batch_has_the_time_of_its_most_patient_member():
     scene = Scene("window", max_wait=0.05)
     seen: list[float] = []
 
-    async def forward(call: Call) -> Reply | Refusal:
+    async def forward(call: Call) -> Reply | Rejection:
         reply = await scene.upstream(call)
         seen.append(call.deadline)
         return reply
@@ -142,21 +142,23 @@ async def test_parts_of_a_list_that_different_models_answer_are_not_joined():
 
     async def upstream(call: Call) -> Reply:
         assert call.batch is not None
-        call.batch.seal(call)
+        call.batch.materialise(call)
         items = listed(json.loads(call.body))
         if items == ["b"]:
             call.candidate = spare  # the first one had no place for it
         return Reply(200, answer(call.endpoint, items))
 
-    terms = Terms(Bounds("eager", 32, 1000, 0.0, 2, max_items=1), (AT_ONCE,), 0, 0, lambda: True, ())
-    counts = Counts(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
+    terms = BatchPolicy(
+        BatchLimits("eager", 32, 1000, 0.0, 2, max_items=1), (GREEDY,), 0, 0, lambda: True, ()
+    )
+    counts = BatchMetrics(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
     call = scene.call(["a", "b"])
     call.route = route
-    with pytest.raises(Failure) as caught:
-        await Batching(lambda call: terms, counts, scene.loop.time)(upstream)(call)
+    with pytest.raises(UpstreamFailure) as caught:
+        await BatchingLayer(lambda call: terms, counts, scene.loop.time)(upstream)(call)
     assert caught.value.kind is UPSTREAM_UNAVAILABLE
     call = scene.call(["a", "c"])
-    reply = await Batching(lambda call: terms, counts, scene.loop.time)(upstream)(call)
+    reply = await BatchingLayer(lambda call: terms, counts, scene.loop.time)(upstream)(call)
     assert isinstance(reply, Reply)
 
 
@@ -165,12 +167,12 @@ async def test_a_request_that_engines_die_of_is_found_out_whoever_goes_with_it()
     scene = Scene("window", max_wait=0.05)
     died: list[list[str]] = []
 
-    async def engine(call: Call) -> Reply | Refusal:
+    async def engine(call: Call) -> Reply | Rejection:
         reply = await scene.upstream(call)
         items = listed(json.loads(call.body))
         if "boom" in items:
             died.append(items)
-            raise Failure(UPSTREAM_ERROR, "died", cause=RESET)
+            raise UpstreamFailure(UPSTREAM_ERROR, "died", cause=RESET)
         return reply
 
     behind_attempts(scene, engine)
@@ -180,15 +182,17 @@ async def test_a_request_that_engines_die_of_is_found_out_whoever_goes_with_it()
         ends.append((await asyncio.gather(*both, return_exceptions=True))[0])
         await asyncio.sleep(2.0)
     assert died == [["boom", "with 0"], ["boom"]]
-    assert [one.kind for one in ends if isinstance(one, Refusal)] == [POISONED] * 3
+    assert [one.kind for one in ends if isinstance(one, Rejection)] == [REQUEST_SUSPENDED] * 3
 
 
 @virtual
 async def test_a_very_long_list_does_not_fill_the_waiting_room():
     scene = Scene(permits=4)
-    terms = Terms(Bounds("eager", 32, 10_000, 0.0, 2, max_items=1), (AT_ONCE,), 0, 0, lambda: True, ())
-    counts = Counts(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
-    scene.handle = Batching(lambda call: terms, counts, scene.loop.time)(scene.queue(scene.upstream))
+    terms = BatchPolicy(
+        BatchLimits("eager", 32, 10_000, 0.0, 2, max_items=1), (GREEDY,), 0, 0, lambda: True, ()
+    )
+    counts = BatchMetrics(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
+    scene.handle = BatchingLayer(lambda call: terms, counts, scene.loop.time)(scene.queue(scene.upstream))
     task = scene.start([f"{number}" for number in range(100)])
     await scene.at(0.5)
     assert (scene.queue.in_flight(), scene.queue.depth()) == ({"local": 4}, {"local": 12})
@@ -201,8 +205,10 @@ async def test_a_very_long_list_does_not_fill_the_waiting_room():
 @virtual
 async def test_what_an_upstream_says_of_one_input_is_not_told_to_the_others():
     for failure in (
-        Failure(UPSTREAM_ERROR, "cannot read 'secret'", cause=STATUS, status=500),
-        Failure(upstream_status(400), "cannot read 'secret'", cause=STATUS, status=400, should_retry=True),
+        UpstreamFailure(UPSTREAM_ERROR, "cannot read 'secret'", cause=STATUS, status=500),
+        UpstreamFailure(
+            upstream_status(400), "cannot read 'secret'", cause=STATUS, status=400, should_retry=True
+        ),
     ):
         scene = Scene("window", max_wait=0.05)
         scene.fails = [failure]
@@ -220,15 +226,15 @@ async def test_who_is_too_long_takes_nobody_along_to_another_model():
     route.fallbacks = (Route("n", b'"n"', (large,)),)
     went: list[tuple[str, list[str]]] = []
 
-    async def engine(call: Call) -> Reply | Refusal:
+    async def engine(call: Call) -> Reply | Rejection:
         if call.batch is not None:
-            call.batch.seal(call)
+            call.batch.materialise(call)
         call.attempts += 1
         items = listed(json.loads(call.body))
         assert call.candidate is not None
         went.append((call.candidate.upstream, items))
         if "long" in items and call.candidate is not large:
-            raise Failure(CONTEXT_LENGTH_EXCEEDED, "too long", cause=STATUS, status=400)
+            raise UpstreamFailure(CONTEXT_LENGTH_EXCEEDED, "too long", cause=STATUS, status=400)
         return Reply(200, answer(call.endpoint, items))
 
     behind_attempts(scene, engine)

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from doubles.virtual_time import run
 
-from gateway.batching.batcher import Bounds
-from gateway.batching.experiment import AT_ONCE, SINGLE, TOGETHER, Way
-from gateway.batching.layer import Batching, Counts, Terms
-from gateway.batching.profile import Kind
+from gateway.batching.batcher import BatchLimits
+from gateway.batching.experiment import GREEDY, LOCKSTEP, OFF, MergeMode
+from gateway.batching.layer import BatchingLayer, BatchMetrics, BatchPolicy
+from gateway.batching.profile import BatchProfile
 from gateway.core.call import CHAT, EMBEDDINGS, Call, Caller, Candidate, Credentials, Reply, Route
-from gateway.core.errors import QUEUE_FULL, STATUS, UPSTREAM_RATE_LIMITED, Failure, Refusal
-from gateway.queueing.layer import Queue
+from gateway.core.errors import QUEUE_FULL, STATUS, UPSTREAM_RATE_LIMITED, Rejection, UpstreamFailure
+from gateway.queueing.layer import QueueLayer
 from gateway.queueing.pacing import Pace
-from gateway.queueing.upstream_queue import Line
+from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.queueing.waiting_room import WaitingRoom
 
 CANDIDATE = Candidate("local", "up", b'"up"')
 ROUTE = Route("m", b'"m"', (CANDIDATE,))
-Task = asyncio.Task[Reply | Refusal]
+Task = asyncio.Task[Reply | Rejection]
 Cost = Callable[[int], float]
 
 
@@ -37,7 +37,7 @@ class Scene:
         max_wait: float = 0.0,
         max_inflight: int = 1,
         permits: int = 100,
-        ways: tuple[Way, ...] = (TOGETHER, AT_ONCE),
+        ways: tuple[MergeMode, ...] = (LOCKSTEP, GREEDY),
         pace: Pace | None = None,
         cost: Cost = lambda items: 1.0,
     ) -> None:
@@ -49,27 +49,27 @@ class Scene:
         self.sizes: list[int] = []
         self.wasted = 0
         self.fails: list[Exception] = []  # the next calls, by themselves
-        bounds = Bounds(policy, max_size, max_tokens, max_wait, max_inflight, 2048)
-        ways = ways if policy == "eager" else (AT_ONCE,)
-        terms = Terms(bounds, ways, 64, 64, lambda: True, ("x-tenant",))
-        counts = Counts(
+        bounds = BatchLimits(policy, max_size, max_tokens, max_wait, max_inflight, 2048)
+        ways = ways if policy == "eager" else (GREEDY,)
+        terms = BatchPolicy(bounds, ways, 64, 64, lambda: True, ("x-tenant",))
+        counts = BatchMetrics(
             lambda model, endpoint: self.sizes.append,
             lambda model, release: lambda seconds: self.waits.append((release, seconds)),
             self._waste,
         )
-        self.batching = Batching(lambda call: terms, counts, self.loop.time)
-        self.line = Line("local", permits, pace)
+        self.batching = BatchingLayer(lambda call: terms, counts, self.loop.time)
+        self.line = UpstreamQueue("local", permits, pace)
         room = WaitingRoom(10_000)
         ignore = {"local": lambda seconds: None}
-        self.queue = Queue(room, {"local": self.line}, self.loop.time, ignore, lambda call: None)
+        self.queue = QueueLayer(room, {"local": self.line}, self.loop.time, ignore, lambda call: None)
         self.handle = self.batching(self.queue(self.upstream))
 
     def _waste(self, model: str, tokens: int) -> None:
         self.wasted += tokens
 
-    async def upstream(self, call: Call) -> Reply | Refusal:
+    async def upstream(self, call: Call) -> Reply | Rejection:
         if call.batch is not None:
-            call.batch.seal(call)
+            call.batch.materialise(call)
         call.attempts += 1
         call.sent_at = self.loop.time()
         asked = json.loads(call.body)
@@ -95,7 +95,7 @@ class Scene:
     def start(self, given: Any, **more: Any) -> Task:
         return asyncio.create_task(self.served(self.call(given, **more)))
 
-    async def served(self, call: Call) -> Reply | Refusal:
+    async def served(self, call: Call) -> Reply | Rejection:
         try:
             return await self.handle(call)
         finally:
@@ -134,7 +134,7 @@ def answer(endpoint: str, items: list[Any]) -> bytes:
     return json.dumps({"model": "up", "choices": choices}).encode()
 
 
-def given(reply: Reply | Refusal) -> Any:
+def given(reply: Reply | Rejection) -> Any:
     """Whose answer it is."""
     assert isinstance(reply, Reply)
     (one,) = json.loads(reply.body)["data"]
@@ -323,9 +323,9 @@ async def test_close_ends_all():
 @virtual
 async def test_a_refusal_of_the_queue_is_told_to_all():
     scene = Scene("window", max_wait=0.05)
-    refusal = Refusal(QUEUE_FULL, "full")
+    refusal = Rejection(QUEUE_FULL, "full")
 
-    async def refuse(call: Call) -> Reply | Refusal:
+    async def refuse(call: Call) -> Reply | Rejection:
         return refusal
 
     scene.handle = scene.batching(refuse)
@@ -337,9 +337,9 @@ async def test_a_refusal_of_the_queue_is_told_to_all():
 @virtual
 async def test_a_busy_upstream_halves_the_batches_and_they_grow_again():
     scene = Scene("window", max_wait=0.05, max_size=8)
-    scene.fails = [Failure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)]
+    scene.fails = [UpstreamFailure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)]
     ended = await asyncio.gather(*(task for _, task in named(scene, 8)), return_exceptions=True)
-    assert all(isinstance(one, Failure) for one in ended)
+    assert all(isinstance(one, UpstreamFailure) for one in ended)
     sizes = []
     for _ in range(6):
         before = len(scene.sent)
@@ -356,17 +356,17 @@ async def test_a_batch_that_gave_up_in_a_pause_has_taken_no_time_of_an_upstream(
     """Reckoned from zero it would seem to have been sent before the bounds were last cut."""
     scene = Scene("window", max_wait=0.05, max_size=16)
 
-    async def gives_up(call: Call) -> Reply | Refusal:
+    async def gives_up(call: Call) -> Reply | Rejection:
         assert call.batch is not None
-        call.batch.seal(call)
+        call.batch.materialise(call)
         call.sent_at = 0.0  # as the layer of attempts leaves it
-        raise Failure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)
+        raise UpstreamFailure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)
 
     scene.handle = scene.batching(gives_up)
     for calls in (16, 8, 4):
         scene.sizes.clear()
         told = await asyncio.gather(*(task for _, task in named(scene, calls)), return_exceptions=True)
-        assert all(isinstance(one, Failure) for one in told)
+        assert all(isinstance(one, UpstreamFailure) for one in told)
         assert scene.sizes == [calls]
         await asyncio.sleep(1.0)
     assert await scene.rest()
@@ -374,11 +374,11 @@ async def test_a_batch_that_gave_up_in_a_pause_has_taken_no_time_of_an_upstream(
     assert kind.tuning.view()["size"] == 2
 
 
-class Told(Kind):
+class Told(BatchProfile):
     """Notes which calls were served."""
 
     def __init__(self) -> None:
-        super().__init__("local", Bounds("eager", 32, 16384, 0.0, 1, 2048), (TOGETHER, AT_ONCE))
+        super().__init__("local", BatchLimits("eager", 32, 16384, 0.0, 1, 2048), (LOCKSTEP, GREEDY))
         self.served: list[bool] = []
 
     def gone(self, now: float, *, served: bool = True) -> None:
@@ -391,13 +391,13 @@ async def test_which_calls_were_served_is_told_for_the_trial_of_ways():
     """Else a way on which all fail at once would be taken for the fastest."""
     scene, told = Scene(), Told()
     scene.batching.kinds["m", EMBEDDINGS, 0, "local"] = told
-    scene.fails = [Failure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)]
+    scene.fails = [UpstreamFailure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)]
     first = scene.start("first")
     await settled()
     tasks = named(scene, 3)
     await settled()
     tasks[0][1].cancel()
-    with pytest.raises(Failure):
+    with pytest.raises(UpstreamFailure):
         await first
     await all_own(tasks[1:])
     assert told.served == [False, False, True, True]
@@ -459,7 +459,7 @@ async def test_calls_that_cost_much_and_items_that_cost_little():
 async def test_generation_is_merged_where_that_pays_and_not_where_it_does_not():
     merged = {}
     for name, cost in {"pays": lambda n: 0.02 + 0.001 * n, "does not": lambda n: 0.02 * n}.items():
-        scene = Scene(permits=2, max_inflight=2, ways=(SINGLE, TOGETHER, AT_ONCE), cost=cost)
+        scene = Scene(permits=2, max_inflight=2, ways=(OFF, LOCKSTEP, GREEDY), cost=cost)
         await loops(scene, 16, 30.0, endpoint=CHAT)
         late = [len(items) for at, items in scene.sent if at > 20]
         merged[name] = sum(late) / len(late)

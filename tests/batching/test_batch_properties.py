@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kit.pieces import examples
 
-from gateway.batching.batcher import Batch, Batcher, Bounds
-from gateway.batching.pending import Member
-from gateway.batching.tuner import FAILED, OK, OVERLOADED, Outcome, Tuning
+from gateway.batching.batcher import Batcher, BatchLimits, PendingBatch
+from gateway.batching.pending import PendingCall
+from gateway.batching.tuner import FAILED, OK, OVERLOADED, BatchOutcome, BatchTuner
 from gateway.core.caller import BATCH, INTERACTIVE, Priority
 
 PICK = st.integers(0, 10**6)
 BOUNDS = st.builds(
-    Bounds,
+    BatchLimits,
     st.sampled_from(["eager", "eager", "window"]),
     max_size=st.sampled_from([1, 2, 3, 8]),
     max_tokens=st.sampled_from([20, 100, 1000]),
@@ -31,7 +31,9 @@ class Sent:
     `apart`: it takes nobody's slot.
     """
 
-    def __init__(self, batch: Batch | None, members: list[Member], now: float, *, apart: bool) -> None:
+    def __init__(
+        self, batch: PendingBatch | None, members: list[PendingCall], now: float, *, apart: bool
+    ) -> None:
         self.batch, self.members, self.at, self.apart = batch, members, now, apart
 
 
@@ -39,37 +41,37 @@ class Callers(RuleBasedStateMachine):
     """A batcher beside lists of who should be where."""
 
     @initialize(bounds=BOUNDS)
-    def open(self, bounds: Bounds) -> None:
+    def open(self, bounds: BatchLimits) -> None:
         self.now, self.bounds = 5000.0, bounds
-        self.tuning = Tuning(bounds.max_size, bounds.max_inflight)
+        self.tuning = BatchTuner(bounds.max_size, bounds.max_inflight)
         self.batcher = Batcher(bounds, self.tuning)
-        self.waiting: list[Member] = []  # in order of arrival
+        self.waiting: list[PendingCall] = []  # in order of arrival
         self.behind: set[str] = set()  # callers whom a choice has left behind
-        self.tickets: list[Batch] = []
+        self.tickets: list[PendingBatch] = []
         self.sent: list[Sent] = []
-        self.seen: set[Member] = set()  # all that were sent
+        self.seen: set[PendingCall] = set()  # all that were sent
 
-    def started(self, batches: list[Batch], oldest: float) -> None:
+    def started(self, batches: list[PendingBatch], oldest: float) -> None:
         """Each has a reason to start."""
         for batch in batches:
             if batch.sealed:
                 (member,) = batch.members
-                assert batch.release == "window"
+                assert batch.flush_reason == "window"
                 assert member.deadline < math.inf
                 self.goes(batch, [member])
                 continue
             assert batch.first in self.waiting
-            if batch.release == "slot":
+            if batch.flush_reason == "slot":
                 assert self.bounds.policy == "eager"
                 assert self.taken() < self.bounds.max_inflight
-            elif batch.release == "window":
+            elif batch.flush_reason == "window":
                 assert oldest + self.bounds.max_wait <= self.now
                 assert self.bounds.policy == "window" or self.bounds.max_wait > 0
-            elif batch.release == "tokens":
+            elif batch.flush_reason == "tokens":
                 assert sum(one.tokens for one in self.waiting) >= self.bounds.max_tokens
             else:
                 items = sum(one.items for one in self.waiting)
-                assert batch.release == "size"
+                assert batch.flush_reason == "size"
                 assert len(self.waiting) >= self.tuning.size or items >= self.bounds.max_items
             self.tickets.append(batch)
 
@@ -77,7 +79,7 @@ class Callers(RuleBasedStateMachine):
         """Slots that are."""
         return len(self.tickets) + sum(not one.apart for one in self.sent)
 
-    def goes(self, batch: Batch | None, members: list[Member], *, apart: bool = False) -> None:
+    def goes(self, batch: PendingBatch | None, members: list[PendingCall], *, apart: bool = False) -> None:
         assert not self.seen.intersection(members)
         self.seen.update(members)
         self.waiting = [one for one in self.waiting if one not in members]
@@ -98,7 +100,7 @@ class Callers(RuleBasedStateMachine):
         self, key: str, items: int, tokens: int, priority: Priority, patience: float, number: int
     ) -> None:
         for _ in range(number):
-            member = Member(key, items, tokens, self.now, self.now + patience, priority)
+            member = PendingCall(key, items, tokens, self.now, self.now + patience, priority)
             taken = self.taken()
             told = self.batcher.arrive(member, self.now)
             if isinstance(told, list):
@@ -132,20 +134,20 @@ class Callers(RuleBasedStateMachine):
             self.fair(members)
         self.behind = {one.key for one in self.waiting}
 
-    def within_bounds(self, members: list[Member]) -> None:
+    def within_bounds(self, members: list[PendingCall]) -> None:
         assert len(set(members)) == len(members) <= self.tuning.size
         assert sum(one.items for one in members) <= self.bounds.max_items
         assert sum(one.tokens for one in members) <= self.bounds.max_tokens
         assert members or not self.waiting
 
-    def in_turn(self, members: list[Member], before: list[Member]) -> None:
+    def in_turn(self, members: list[PendingCall], before: list[PendingCall]) -> None:
         """Within a caller and class the order is that of arrival."""
         for lane in {(one.key, one.priority) for one in members}:
             lined = [one for one in before if (one.key, one.priority) == lane]
             taken = [one for one in members if (one.key, one.priority) == lane]
             assert taken == lined[: len(taken)]
 
-    def fair(self, members: list[Member]) -> None:
+    def fair(self, members: list[PendingCall]) -> None:
         """Nobody who fits is left, and a second one of a caller keeps no newcomer out."""
         calls, items = len(members), sum(one.items for one in members)
         tokens = sum(one.tokens for one in members)
@@ -164,10 +166,10 @@ class Callers(RuleBasedStateMachine):
 
     @precondition(lambda self: self.sent)
     @rule(pick=PICK, outcome=OUTCOMES)
-    def end(self, pick: int, outcome: Outcome) -> None:
+    def end(self, pick: int, outcome: BatchOutcome) -> None:
         self.over(self.sent.pop(pick % len(self.sent)), outcome)
 
-    def over(self, one: Sent, outcome: Outcome) -> None:
+    def over(self, one: Sent, outcome: BatchOutcome) -> None:
         tokens = sum(member.tokens for member in one.members)
         took = self.now - one.at
         started = self.batcher.ended(

@@ -5,19 +5,19 @@ import math
 import pytest
 from batch_model import Engine, World
 
-from gateway.batching.batcher import Batch, Batcher, Bounds
-from gateway.batching.experiment import AT_ONCE, SINGLE, TOGETHER
-from gateway.batching.pending import Member
-from gateway.batching.tuner import FAILED, OK, OVERLOADED, Tuning
+from gateway.batching.batcher import Batcher, BatchLimits, PendingBatch
+from gateway.batching.experiment import GREEDY, LOCKSTEP, OFF
+from gateway.batching.pending import PendingCall
+from gateway.batching.tuner import FAILED, OK, OVERLOADED, BatchTuner
 from gateway.core.caller import BATCH, INTERACTIVE, Priority
 from gateway.queueing.upstream_queue import AGING_S
 
-EAGER = Bounds("eager", 4, 1000, 0.05, 2, 10)
+EAGER = BatchLimits("eager", 4, 1000, 0.05, 2, 10)
 WINDOW = EAGER._replace(policy="window")
 
 
-def made(bounds: Bounds = EAGER) -> Batcher:
-    return Batcher(bounds, Tuning(bounds.max_size, bounds.max_inflight))
+def made(bounds: BatchLimits = EAGER) -> Batcher:
+    return Batcher(bounds, BatchTuner(bounds.max_size, bounds.max_inflight))
 
 
 def member(
@@ -28,11 +28,11 @@ def member(
     at: float = 0.0,
     deadline: float = math.inf,
     priority: Priority = INTERACTIVE,
-) -> Member:
-    return Member(key, items, tokens, at, deadline, priority)
+) -> PendingCall:
+    return PendingCall(key, items, tokens, at, deadline, priority)
 
 
-def busy(bounds: Bounds = EAGER) -> Batcher:
+def busy(bounds: BatchLimits = EAGER) -> Batcher:
     """All slots taken by calls that went alone."""
     batcher = made(bounds)
     for _ in range(bounds.max_inflight):
@@ -40,18 +40,18 @@ def busy(bounds: Bounds = EAGER) -> Batcher:
     return batcher
 
 
-def waits(batcher: Batcher, *members: Member) -> None:
+def waits(batcher: Batcher, *members: PendingCall) -> None:
     for one in members:
         assert batcher.arrive(one, one.arrived) == []
 
 
-def freed(batcher: Batcher, now: float = 0.0) -> list[Batch]:
+def freed(batcher: Batcher, now: float = 0.0) -> list[PendingBatch]:
     """One of those that went alone is over."""
     return batcher.ended(None, 1, 10, 0.01, OK, now)
 
 
-def reasons(batches: list[Batch]) -> list[str]:
-    return [batch.release for batch in batches]
+def reasons(batches: list[PendingBatch]) -> list[str]:
+    return [batch.flush_reason for batch in batches]
 
 
 def test_while_a_slot_is_free_a_call_leaves_at_once_and_alone() -> None:
@@ -67,7 +67,7 @@ def test_what_comes_while_no_slot_is_free_leaves_together_when_one_is() -> None:
     batcher, calls = busy(), [member("a"), member("b"), member("c")]
     waits(batcher, *calls)
     (batch,) = freed(batcher)
-    assert (batch.release, batch.first, batch.calls, batch.tokens) == ("slot", calls[0], 3, 30)
+    assert (batch.flush_reason, batch.first, batch.calls, batch.tokens) == ("slot", calls[0], 3, 30)
     assert batcher.take(batch, 0.0) == calls
     assert (batcher.waiting, batcher.under_way) == (0, 2)
     assert batcher.ended(batch, 3, 30, 0.1, OK, 0.0) == []
@@ -93,7 +93,7 @@ def test_until_it_is_sealed_a_batch_takes_who_comes() -> None:
         ([member(tokens=500), member(tokens=500)], "tokens"),
     ],
 )
-def test_a_full_batch_leaves_at_once(calls: list[Member], reason: str) -> None:
+def test_a_full_batch_leaves_at_once(calls: list[PendingCall], reason: str) -> None:
     batcher = busy()
     waits(batcher, *calls[:-1])
     told = batcher.arrive(calls[-1], 0.0)
@@ -109,7 +109,7 @@ def test_the_oldest_waits_no_longer_than_max_wait() -> None:
     assert batcher.next_due() == pytest.approx(1.05)
     assert batcher.due(1.049) == []
     (batch,) = batcher.due(1.05)
-    assert batch.release == "window"
+    assert batch.flush_reason == "window"
     assert batcher.next_due() is None
     assert len(batcher.take(batch, 1.05)) == 2
 
@@ -127,7 +127,7 @@ def test_a_window_holds_even_while_nothing_is_under_way() -> None:
     waits(batcher, member(at=1.0))
     assert batcher.next_due() == pytest.approx(1.05)
     (batch,) = batcher.due(1.05)
-    assert batch.release == "window"
+    assert batch.flush_reason == "window"
     assert len(batcher.take(batch, 1.05)) == 1
     waits(batcher, member(at=1.06))
     assert batcher.ended(batch, 1, 10, 0.1, OK, 1.07) == []
@@ -150,7 +150,7 @@ def test_a_window_gathers_until_the_upstream_takes_the_call() -> None:
     ("large", "reason"),
     [(member(tokens=501), "tokens"), (member(tokens=5000), "tokens"), (member(items=10), "size")],
 )
-def test_who_makes_most_of_a_batch_goes_alone(large: Member, reason: str) -> None:
+def test_who_makes_most_of_a_batch_goes_alone(large: PendingCall, reason: str) -> None:
     batcher, small = busy(), member()
     waits(batcher, small)
     assert batcher.arrive(large, 0.0) == reason
@@ -195,7 +195,7 @@ def test_a_flood_does_not_keep_another_out_of_the_next_batch() -> None:
     flood = [member("flood") for _ in range(40)]
     batches = [batch for one in flood for batch in batcher.arrive(one, 0.0)]
     assert len(batches) == 10
-    assert all(isinstance(batch, Batch) for batch in batches)
+    assert all(isinstance(batch, PendingBatch) for batch in batches)
     first, second, third = member("x"), member("y"), member("x")
     for one in (first, second, third):
         batcher.arrive(one, 0.0)
@@ -253,7 +253,7 @@ def test_a_batch_that_nobody_is_left_for_is_given_up() -> None:
     assert batcher.take(other, 0.0) == [late]
 
 
-def learned(bounds: Bounds = EAGER) -> Batcher:
+def learned(bounds: BatchLimits = EAGER) -> Batcher:
     """Knows that a call takes 0.1 s and a millisecond a token; its slots are taken."""
     batcher = busy(bounds)
     for tokens in (10, 100) * 10:
@@ -275,7 +275,7 @@ def test_a_deadline_that_comes_near_ends_the_wait() -> None:
     waits(batcher, hurried, other)
     assert batcher.next_due() == pytest.approx(0.5)
     (batch,) = batcher.due(0.51)
-    assert (batch.release, batch.sealed, batch.members) == ("window", True, [hurried])
+    assert (batch.flush_reason, batch.sealed, batch.members) == ("window", True, [hurried])
     assert (batcher.waiting, batcher.under_way) == (1, 3)
     assert batcher.next_due() is None
 
@@ -291,7 +291,7 @@ def test_a_batch_does_not_grow_beyond_the_time_that_its_members_have() -> None:
 
 def awaiting() -> Batcher:
     """Three calls were answered together at 1.0; the mean call took 0.155 s."""
-    tuning = Tuning(EAGER.max_size, 1)
+    tuning = BatchTuner(EAGER.max_size, 1)
     batcher = Batcher(EAGER, tuning)
     batcher.arrive(member(), 0.0)
     for tokens in (10, 100) * 10:
@@ -350,7 +350,7 @@ def test_when_nobody_comes_back_the_batcher_may_be_forgotten() -> None:
 
 def test_an_overload_makes_batches_smaller() -> None:
     batcher = busy()
-    told: str | list[Batch] = []
+    told: str | list[PendingBatch] = []
     for _ in range(4):
         told = batcher.arrive(member(), 0.0)
     assert isinstance(told, list)
@@ -362,7 +362,7 @@ def test_an_overload_makes_batches_smaller() -> None:
 
 # A load, simulated. The upstream is that of the benchmarks: 4 calls at a time, 20 ms and 0.5 ms an item.
 
-DEFAULT = Bounds("eager", 32, 16384, 0.05, 2)
+DEFAULT = BatchLimits("eager", 32, 16384, 0.05, 2)
 FIXED = DEFAULT._replace(policy="window")
 SETTLED_S = 6.0
 """After this the better way is known."""
@@ -422,9 +422,9 @@ def test_an_engine_that_does_one_call_at_a_time_gets_one_batch_at_a_time(callers
 def test_an_upstream_that_does_all_calls_at_once_gets_them_one_by_one(callers: int) -> None:
     """As far as that is allowed, and found out while there is load."""
     engine = Engine(64, 0.020, 0.0005)
-    world, alone = World(DEFAULT, engine, (TOGETHER, AT_ONCE, SINGLE)), World(None, engine)
+    world, alone = World(DEFAULT, engine, (LOCKSTEP, GREEDY, OFF)), World(None, engine)
     assert world.closed(callers, 150, 120) >= 0.97 * alone.closed(callers, 150, 120)
-    assert world.kind.view()["way"] == SINGLE
+    assert world.kind.view()["merge_mode"] == OFF
 
 
 @pytest.mark.parametrize("callers", [8, 16, 32])

@@ -4,18 +4,18 @@ from random import Random
 
 import pytest
 
-from gateway.batching.tuner import FAILED, OK, OVERLOADED, Tuning
+from gateway.batching.tuner import FAILED, OK, OVERLOADED, BatchTuner
 
 
 def test_nothing_is_expected_before_anything_is_known() -> None:
-    tuning = Tuning(32, 2)
+    tuning = BatchTuner(32, 2)
     assert tuning.cost(1000) == 0.0
     assert tuning.view() == {"size": 32, "inflight": 2, "call_ms": 0.0, "token_us": 0.0}
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_the_cost_of_a_call_and_of_a_token(noise: float) -> None:
-    tuning, random = Tuning(32, 2), Random(1)
+    tuning, random = BatchTuner(32, 2), Random(1)
     for _ in range(500):
         tokens = random.randint(1, 2000)
         seconds = (0.020 + 50e-6 * tokens) * random.uniform(1 - noise, 1 + noise)
@@ -26,7 +26,7 @@ def test_the_cost_of_a_call_and_of_a_token(noise: float) -> None:
 
 
 def test_old_calls_are_forgotten() -> None:
-    tuning = Tuning(32, 2)
+    tuning = BatchTuner(32, 2)
     for seconds in [1.0] * 1000 + [0.1] * 1000:
         for tokens in (10, 100):
             tuning.ended(1, tokens, seconds + 0.001 * tokens, OK, 0.0)
@@ -34,7 +34,7 @@ def test_old_calls_are_forgotten() -> None:
 
 
 def test_calls_of_one_size_tell_the_cost_of_that_size() -> None:
-    tuning = Tuning(32, 2)
+    tuning = BatchTuner(32, 2)
     for at in range(100):
         tuning.ended(1, 50, 0.03 + 0.001 * (at % 2), OK, 0.0)
     assert tuning.cost(50) == pytest.approx(0.0305, rel=0.01)
@@ -50,21 +50,21 @@ def test_calls_of_one_size_tell_the_cost_of_that_size() -> None:
     ],
 )
 def test_no_part_of_the_cost_is_below_zero(calls: list[tuple[int, float]]) -> None:
-    tuning = Tuning(32, 2)
+    tuning = BatchTuner(32, 2)
     for tokens, seconds in calls:
         tuning.ended(1, tokens, seconds, OK, 0.0)
         assert 0.0 <= tuning.cost(1) <= tuning.cost(2) <= tuning.cost(10_000)
 
 
 def test_failures_tell_nothing_of_the_cost() -> None:
-    tuning = Tuning(32, 2)
+    tuning = BatchTuner(32, 2)
     for outcome in (FAILED, OVERLOADED):
         tuning.ended(8, 100, 5.0, outcome, 10.0)
     assert tuning.cost(100) == 0.0
 
 
 def test_an_overload_halves_and_success_gives_back() -> None:
-    tuning = Tuning(8, 2)
+    tuning = BatchTuner(8, 2)
     tuning.ended(8, 100, 0.1, OVERLOADED, 10.0)
     assert (tuning.size, tuning.inflight) == (4, 1)
     sizes = []
@@ -78,7 +78,7 @@ def test_an_overload_halves_and_success_gives_back() -> None:
 
 
 def test_overloads_of_calls_that_were_sent_before_the_cut_count_once() -> None:
-    tuning = Tuning(32, 4)
+    tuning = BatchTuner(32, 4)
     for now in (10.0, 10.1, 10.2):
         tuning.ended(32, 100, 1.0, OVERLOADED, now)
     assert (tuning.size, tuning.inflight) == (16, 2)
@@ -87,7 +87,7 @@ def test_overloads_of_calls_that_were_sent_before_the_cut_count_once() -> None:
 
 
 def test_the_size_is_halved_from_what_was_sent() -> None:
-    tuning = Tuning(64, 1)
+    tuning = BatchTuner(64, 1)
     tuning.ended(6, 100, 0.1, OVERLOADED, 10.0)
     assert (tuning.size, tuning.inflight) == (3, 1)
     for now in (20.0, 30.0, 40.0):
@@ -96,6 +96,6 @@ def test_the_size_is_halved_from_what_was_sent() -> None:
 
 
 def test_a_refused_call_of_one_does_not_speak_against_batches() -> None:
-    tuning = Tuning(64, 2)
+    tuning = BatchTuner(64, 2)
     tuning.ended(1, 100, 0.1, OVERLOADED, 10.0)
     assert (tuning.size, tuning.inflight) == (64, 2)

@@ -9,7 +9,7 @@ import pytest
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
-from gateway.cache.key import IRRELEVANT, Readings, item_keys, key, read, scope
+from gateway.cache.key import IRRELEVANT, RequestDigests, item_keys, key, read, scope
 
 CHAT = set(get_type_hints(chat_create_params.CompletionCreateParamsBase))
 COMPLETIONS = set(get_type_hints(completion_create_params.CompletionCreateParamsBase))
@@ -307,7 +307,7 @@ def test_bodies_that_came_again_are_known(monkeypatch: pytest.MonkeyPatch) -> No
         return read(body)
 
     monkeypatch.setattr("gateway.cache.key.read", counted)
-    readings = Readings(most=2)
+    readings = RequestDigests(most=2)
     for body in (b'{"a":1}', b'{"a":2}', b'{"a":1}', b'{"a":3}', b'{"a":1}', b'{"a":2}', b"{", b"{"):
         assert readings.of(body) == read(body)
     assert looked == [b'{"a":1}', b'{"a":2}', b'{"a":3}', b'{"a":2}', b"{"]

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from doubles.script import DONE, piece, stop
 
-from gateway.cache.accounting import Savings
-from gateway.cache.fan_out import Replayed, Words
-from gateway.cache.layer import Cache
-from gateway.cache.lookup import Terms
+from gateway.cache.accounting import CacheMetrics
+from gateway.cache.fan_out import ReplayedStream, SubscriberSummary
+from gateway.cache.layer import CacheLayer
+from gateway.cache.lookup import CachePolicy
 from gateway.cache.single_flight import Flights
-from gateway.cache.store import Entry, Kept, Unreachable
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Reply, Route, Tokens
+from gateway.cache.store import CacheEntry, CacheHit, CacheUnavailable
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Reply, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONNECT,
@@ -22,10 +22,10 @@ from gateway.core.errors import (
     TOTAL,
     UPSTREAM_TIMEOUT,
     UPSTREAM_UNAVAILABLE,
-    Failure,
-    Refusal,
+    Rejection,
+    UpstreamFailure,
 )
-from gateway.core.stream import Taker
+from gateway.core.stream import StreamConsumer
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.call_usage import NOTHING, spent
 
@@ -40,24 +40,24 @@ class Shelf:
     largest = 10**6
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, Entry] = {}
+        self.entries: dict[bytes, CacheEntry] = {}
         self.looks = 0
         self.away = False
         self.putting = asyncio.Event()
         self.may_put = asyncio.Event()
         self.may_put.set()
 
-    async def get(self, keys: Sequence[bytes]) -> list[Kept | None]:
+    async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
         self.looks += 1
         if self.away:
-            raise Unreachable
-        return [Kept(self.entries[key], 1.0, 9.0) if key in self.entries else None for key in keys]
+            raise CacheUnavailable
+        return [CacheHit(self.entries[key], 1.0, 9.0) if key in self.entries else None for key in keys]
 
-    async def put(self, entries: Sequence[tuple[bytes, Entry]], ttl: float) -> None:
+    async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
         self.putting.set()
         await self.may_put.wait()
         if self.away:
-            raise Unreachable
+            raise CacheUnavailable
         self.entries.update(entries)
 
 
@@ -69,30 +69,30 @@ class Bench:
         self.flights = Flights(lambda: 1.0)
         metrics = Metrics()
         self.results = metrics.cache_requests
-        savings = Savings(metrics, lambda call: None)
-        terms = {"small": Terms(self.shelf, 9.0, b"s")}
-        self.cache = Cache(terms, self.flights, savings, lambda: "new", lambda: 1.0)
+        savings = CacheMetrics(metrics, lambda call: None)
+        terms = {"small": CachePolicy(self.shelf, 9.0, b"s")}
+        self.cache = CacheLayer(terms, self.flights, savings, lambda: "new", lambda: 1.0)
         self.asked: list[Call] = []
         self.limits: Callable[[Call], Awaitable[None]] | None = None
-        self.upstream: Callable[[Call], Awaitable[Reply | Refusal]] = self.answers
+        self.upstream: Callable[[Call], Awaitable[Reply | Rejection]] = self.answers
         self.handle = self.cache.look(self.limited(self.cache.answer(self.forward)))
 
     def limited(self, inner: Any) -> Any:
-        async def handle(call: Call) -> Reply | Refusal:
+        async def handle(call: Call) -> Reply | Rejection:
             if self.limits is not None:
                 await self.limits(call)
-            reply: Reply | Refusal = await inner(call)
+            reply: Reply | Rejection = await inner(call)
             return reply
 
         return handle
 
-    async def forward(self, call: Call) -> Reply | Refusal:
+    async def forward(self, call: Call) -> Reply | Rejection:
         self.asked.append(call)
         call.attempts += 1
         return await self.upstream(call)
 
-    async def answers(self, call: Call) -> Reply | Refusal:
-        call.tokens = Tokens(5, 2)
+    async def answers(self, call: Call) -> Reply | Rejection:
+        call.tokens = TokenUsage(5, 2)
         return Reply(200, ANSWER)
 
     def counted(self) -> dict[str, float]:
@@ -100,10 +100,10 @@ class Bench:
         samples = next(iter(self.results.collect())).samples
         return {one.labels["result"]: one.value for one in samples if one.name.endswith("_total")}
 
-    def after(self, go: asyncio.Event) -> Callable[[Call], Awaitable[Reply | Refusal]]:
+    def after(self, go: asyncio.Event) -> Callable[[Call], Awaitable[Reply | Rejection]]:
         """An upstream that answers then."""
 
-        async def waits(call: Call) -> Reply | Refusal:
+        async def waits(call: Call) -> Reply | Rejection:
             await go.wait()
             return await self.answers(call)
 
@@ -142,8 +142,8 @@ async def test_what_came_while_the_limits_were_asked_is_a_hit(bench: Bench) -> N
     go.set()
     assert isinstance(await task, Reply)
     assert len(bench.asked) == 1
-    assert (slow.cached_by, slow.tokens, slow.saved) == ("hit", Tokens(), Tokens(5, 2))
-    assert slow.notes["cache-status"] == "sluice; hit; ttl=9"
+    assert (slow.cached_by, slow.tokens, slow.saved) == ("hit", TokenUsage(), TokenUsage(5, 2))
+    assert slow.response_notes["cache-status"] == "sluice; hit; ttl=9"
 
 
 async def test_what_nothing_can_have_brought_is_not_looked_for_again(bench: Bench) -> None:
@@ -160,7 +160,7 @@ async def test_who_comes_while_an_answer_is_put_away_gets_it(bench: Bench) -> No
     assert isinstance(reply, Reply)
     assert (reply.body, len(bench.asked)) == (ANSWER, 1)
     assert (first.cached_by, second.cached_by) == ("", "collapsed")
-    assert (first.tokens, second.tokens, second.saved) == (Tokens(5, 2), Tokens(), Tokens(5, 2))
+    assert (first.tokens, second.tokens, second.saved) == (TokenUsage(5, 2), TokenUsage(), TokenUsage(5, 2))
     bench.shelf.may_put.set()
 
 
@@ -182,9 +182,9 @@ async def test_a_store_that_is_away_costs_nobody_an_answer(bench: Bench) -> None
 async def test_each_hears_of_a_failure_as_of_its_own(bench: Bench) -> None:
     go = asyncio.Event()
 
-    async def fails(call: Call) -> Reply | Refusal:
+    async def fails(call: Call) -> Reply | Rejection:
         await go.wait()
-        raise Failure(UPSTREAM_UNAVAILABLE, "gone", cause=CONNECT)
+        raise UpstreamFailure(UPSTREAM_UNAVAILABLE, "gone", cause=CONNECT)
 
     bench.upstream = fails
     tasks = [asyncio.ensure_future(bench.handle(bench.call())) for _ in range(3)]
@@ -192,7 +192,7 @@ async def test_each_hears_of_a_failure_as_of_its_own(bench: Bench) -> None:
         await asyncio.sleep(0)
     go.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(one) for one in found] == [Failure] * 3
+    assert [type(one) for one in found] == [UpstreamFailure] * 3
     assert len({id(one) for one in found}) == 3
     assert len(bench.asked) == 1
 
@@ -202,7 +202,7 @@ async def test_a_bug_is_told_to_all_and_kept_by_nobody(
 ) -> None:
     go = asyncio.Event()
 
-    async def breaks(call: Call) -> Reply | Refusal:
+    async def breaks(call: Call) -> Reply | Rejection:
         await go.wait()
         raise ZeroDivisionError
 
@@ -235,9 +235,9 @@ async def test_the_most_patient_and_the_most_urgent_caller_count_for_all(bench: 
 async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench) -> None:
     go = asyncio.Event()
 
-    async def by_its_budget(call: Call) -> Reply | Refusal:
+    async def by_its_budget(call: Call) -> Reply | Rejection:
         await go.wait()
-        return await bench.answers(call) if call.ceiling is None else Refusal(INSUFFICIENT_QUOTA, "spent")
+        return await bench.answers(call) if call.ceiling is None else Rejection(INSUFFICIENT_QUOTA, "spent")
 
     bench.upstream = by_its_budget
     poor, rich, also_rich = bench.call(), bench.call(), bench.call()
@@ -247,10 +247,10 @@ async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench)
         await asyncio.sleep(0)
     go.set()
     refused, *answered = await asyncio.gather(*tasks)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, Rejection)
     assert all(isinstance(one, Reply) for one in answered)
     assert [one.ceiling for one in bench.asked] == [1, None]
-    assert (rich.cached_by, rich.tokens, also_rich.cached_by) == ("", Tokens(5, 2), "collapsed")
+    assert (rich.cached_by, rich.tokens, also_rich.cached_by) == ("", TokenUsage(5, 2), "collapsed")
     # Who flies in the end had joined another flight before: no matter, it is a miss, and one.
     assert bench.counted() == {"miss": 2, "collapsed": 1}
 
@@ -259,14 +259,14 @@ async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench)
 async def test_somebody_elses_haste_is_nobodys_refusal(bench: Bench, queued: bool) -> None:
     go = asyncio.Event()
 
-    async def late(call: Call) -> Reply | Refusal:
+    async def late(call: Call) -> Reply | Rejection:
         patience = call.deadline  # as it is when it is sent
         await go.wait()
         if patience > 10.0:
             return await bench.answers(call)
         if queued:
-            return Refusal(DEADLINE_IN_QUEUE, "late", retry_after=1.0)
-        raise Failure(UPSTREAM_TIMEOUT, "late", cause=TOTAL)
+            return Rejection(DEADLINE_IN_QUEUE, "late", retry_after=1.0)
+        raise UpstreamFailure(UPSTREAM_TIMEOUT, "late", cause=TOTAL)
 
     bench.upstream = late
     first, second, as_hasty = bench.call(), bench.call(), bench.call()
@@ -289,7 +289,7 @@ async def test_who_has_less_time_than_the_others_is_told_when_it_is_over(bench: 
     patient, hasty = bench.call(), bench.call()
     hasty.deadline = 1.01  # a moment after this test's clock, which stands still
     waiting = asyncio.ensure_future(bench.handle(patient))
-    with pytest.raises(Failure) as told:
+    with pytest.raises(UpstreamFailure) as told:
         await asyncio.wait_for(bench.handle(hasty), 5)
     assert (told.value.kind, told.value.cause) == (UPSTREAM_TIMEOUT, TOTAL)
     assert not waiting.done()
@@ -299,7 +299,7 @@ async def test_who_has_less_time_than_the_others_is_told_when_it_is_over(bench: 
 
 
 async def test_the_last_who_leaves_pays_for_what_was_begun(bench: Bench) -> None:
-    async def hangs(call: Call) -> Reply | Refusal:
+    async def hangs(call: Call) -> Reply | Rejection:
         call.sent_at = 7.0
         return await asyncio.Future()
 
@@ -323,11 +323,11 @@ class _Stream:
     """A stream that has begun and does not end."""
 
     def __init__(self) -> None:
-        self.reader = Words()
+        self.reader = SubscriberSummary()
         self.reader.tokens = None
-        self.over: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+        self.finished: asyncio.Future[UpstreamFailure | None] = asyncio.get_running_loop().create_future()
 
-    def attach(self, client: Taker) -> None:
+    def attach(self, client: StreamConsumer) -> None:
         """Nothing comes."""
 
     def close(self) -> None:
@@ -337,8 +337,8 @@ class _Stream:
 async def test_who_leaves_a_stream_at_its_first_moment_pays_nothing_while_others_stay(bench: Bench) -> None:
     go = asyncio.Event()
 
-    async def streams(call: Call) -> Reply | Refusal:
-        call.estimate, call.sent_at = Estimate(9, 9, capped=False), 7.0
+    async def streams(call: Call) -> Reply | Rejection:
+        call.estimate, call.sent_at = TokenEstimate(9, 9, capped=False), 7.0
         await go.wait()
         call.first_token_at = 8.0
         return Reply(200, stream=_Stream())
@@ -358,25 +358,25 @@ async def test_who_leaves_a_stream_at_its_first_moment_pays_nothing_while_others
     await asyncio.gather(*tasks, return_exceptions=True)
     for one in calls:
         one.outcome = "client_gone"
-    assert [spent(one) for one in calls] == [NOTHING, Tokens(9)]
+    assert [spent(one) for one in calls] == [NOTHING, TokenUsage(9)]
     assert [one.tokens for one in calls] == [NOTHING, None]
 
 
 async def test_what_nobody_has_counted_is_spared_as_it_is_estimated(bench: Bench) -> None:
-    async def uncounted(call: Call) -> Reply | Refusal:
-        call.estimate, call.generated = Estimate(9, 9, capped=False), 2
+    async def uncounted(call: Call) -> Reply | Rejection:
+        call.estimate, call.generated = TokenEstimate(9, 9, capped=False), 2
         return Reply(200, ANSWER)
 
     bench.upstream = uncounted
     calls = [bench.call(), bench.call()]
     await asyncio.gather(*(bench.handle(one) for one in calls))
-    assert [(one.cached_by, one.saved) for one in calls] == [("", None), ("collapsed", Tokens(9, 2))]
+    assert [(one.cached_by, one.saved) for one in calls] == [("", None), ("collapsed", TokenUsage(9, 2))]
 
 
 async def test_who_comes_after_a_stream_has_ended_is_spared_it(bench: Bench) -> None:
-    async def streams(call: Call) -> Reply | Refusal:
-        call.tokens = Tokens(5, 2)
-        return Reply(200, stream=Replayed(piece("a") + stop() + DONE, lambda: 1.0))
+    async def streams(call: Call) -> Reply | Rejection:
+        call.tokens = TokenUsage(5, 2)
+        return Reply(200, stream=ReplayedStream(piece("a") + stop() + DONE, lambda: 1.0))
 
     bench.upstream = streams
     bench.shelf.may_put.clear()
@@ -386,5 +386,5 @@ async def test_who_comes_after_a_stream_has_ended_is_spared_it(bench: Bench) -> 
     await bench.handle(calls[0])
     await bench.shelf.putting.wait()
     await bench.handle(calls[1])
-    assert (calls[1].cached_by, calls[1].saved, len(bench.asked)) == ("collapsed", Tokens(), 1)
+    assert (calls[1].cached_by, calls[1].saved, len(bench.asked)) == ("collapsed", TokenUsage(), 1)
     bench.shelf.may_put.set()

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from gateway.cache.memory_store import OVERHEAD, MemoryAnswers
-from gateway.cache.store import Entry
-from gateway.core.call import Tokens
+from gateway.cache.memory_store import OVERHEAD, MemoryCacheStore
+from gateway.cache.store import CacheEntry
+from gateway.core.call import TokenUsage
 
 ROOM = 10 * (OVERHEAD + 100)
 
@@ -17,7 +17,7 @@ class Shelf:
     def __init__(self, room: int = ROOM) -> None:
         self.now = 100.0
         self.entries = self.bytes = 0
-        self.store = MemoryAnswers(room, lambda: self.now, self._grown)
+        self.store = MemoryCacheStore(room, lambda: self.now, self._grown)
 
     def _grown(self, entries: int, size: int) -> None:
         self.entries += entries
@@ -25,7 +25,7 @@ class Shelf:
 
     async def put(self, key: bytes, size: int = 100, ttl: float = 60.0) -> None:
         """Keep an answer of so many bytes."""
-        await self.store.put([(key, Entry(b"x" * size, Tokens(1), 2))], ttl)
+        await self.store.put([(key, CacheEntry(b"x" * size, TokenUsage(1), 2))], ttl)
 
     async def has(self, key: bytes) -> bool:
         """Whether it is there."""
@@ -42,7 +42,7 @@ async def test_an_entry_comes_back_with_its_age(shelf: Shelf) -> None:
     shelf.now += 20.0
     [kept, missing] = await shelf.store.get([b"a", b"b"])
     assert kept is not None
-    assert (kept.entry, kept.age, kept.left) == (Entry(b"x" * 100, Tokens(1), 2), 20.0, 40.0)
+    assert (kept.entry, kept.age, kept.left) == (CacheEntry(b"x" * 100, TokenUsage(1), 2), 20.0, 40.0)
     assert missing is None
 
 

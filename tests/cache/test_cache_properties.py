@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kit.pieces import examples
 
 from gateway.cache.key import read
-from gateway.cache.replay import Assembler, chunks
+from gateway.cache.replay import AnswerAssembler, chunks
 from gateway.core.call import CHAT
 
 
@@ -97,7 +97,7 @@ def test_an_answer_told_and_put_together_is_itself(choices: Any, escaped: bool) 
     }
     body = json.dumps(answer, ensure_ascii=escaped).encode()
     events = chunks(body, CHAT, usage=True)
-    assembler = Assembler(CHAT, 10**6)
+    assembler = AnswerAssembler(CHAT, 10**6)
     for one in events.split(b"\n\n"):
         assembler.feed(one + b"\n\n")
     whole = assembler.whole(None)

@@ -9,15 +9,15 @@ from doubles.script import DONE, delta, event, piece, stop, usage
 from doubles.sse import data_of
 
 from gateway.cache.cached_answer import finished, with_id
-from gateway.cache.replay import Assembler, chunks
-from gateway.core.call import CHAT, COMPLETIONS, Tokens
+from gateway.cache.replay import AnswerAssembler, chunks
+from gateway.core.call import CHAT, COMPLETIONS, TokenUsage
 
 MANY = 10**6
 
 
-def put_together(*events: bytes, endpoint: str = CHAT, tokens: Tokens | None = None) -> Any:
+def put_together(*events: bytes, endpoint: str = CHAT, tokens: TokenUsage | None = None) -> Any:
     """The whole answer, decoded; None where there is none."""
-    assembler = Assembler(endpoint, MANY)
+    assembler = AnswerAssembler(endpoint, MANY)
     for one in (*events, DONE):
         assembler.feed(one)
     whole = assembler.whole(tokens)
@@ -77,7 +77,7 @@ def test_choices_and_calls_of_tools_are_told_apart_by_their_index() -> None:
 
 
 def test_usage_comes_from_elsewhere_where_the_stream_does_not_tell() -> None:
-    answer = put_together(*chat_events("a"), tokens=Tokens(9, 8, 7, 6))
+    answer = put_together(*chat_events("a"), tokens=TokenUsage(9, 8, 7, 6))
     assert answer["usage"] == {
         "prompt_tokens": 9,
         "completion_tokens": 8,
@@ -85,7 +85,10 @@ def test_usage_comes_from_elsewhere_where_the_stream_does_not_tell() -> None:
         "prompt_tokens_details": {"cached_tokens": 7},
         "completion_tokens_details": {"reasoning_tokens": 6},
     }
-    assert put_together(*chat_events("a", with_usage=True), tokens=Tokens(9, 8))["usage"]["total_tokens"] == 7
+    assert (
+        put_together(*chat_events("a", with_usage=True), tokens=TokenUsage(9, 8))["usage"]["total_tokens"]
+        == 7
+    )
     assert "usage" not in put_together(*chat_events("a"))
 
 
@@ -135,7 +138,7 @@ def test_what_would_lack_something_is_not_put_together(events: list[bytes]) -> N
 
 
 def test_nothing_is_kept_of_a_stream_that_is_too_long() -> None:
-    assembler = Assembler(CHAT, 500)
+    assembler = AnswerAssembler(CHAT, 500)
     for _ in range(10):
         assembler.feed(piece("x" * 100))
     assembler.feed(stop() + DONE)
@@ -143,7 +146,7 @@ def test_nothing_is_kept_of_a_stream_that_is_too_long() -> None:
 
 
 def test_nothing_is_kept_of_a_stream_that_may_lack_a_choice() -> None:
-    assembler = Assembler(CHAT, MANY)
+    assembler = AnswerAssembler(CHAT, MANY)
     assembler.feed(piece("a") + stop())
     assert assembler.whole(None) is None
     assembler.feed(DONE)

@@ -2,10 +2,10 @@
 
 import argparse
 
-from gateway.cli.bench.options import Plan, describe, plan
+from gateway.cli.bench.options import LoadPlan, describe, plan
 
 
-def made(*words: str, environ: dict[str, str] | None = None) -> Plan:
+def made(*words: str, environ: dict[str, str] | None = None) -> LoadPlan:
     """The plan of these words, for a model `m`."""
     parser = argparse.ArgumentParser()
     describe(parser)

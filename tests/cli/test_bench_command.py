@@ -19,10 +19,10 @@ from doubles.upstream import FaultUpstream
 from planned import made
 from rich.console import Console
 
-from gateway.cli.bench.driver import Drive
+from gateway.cli.bench.driver import LoadDriver
 from gateway.cli.bench.output import show
 from gateway.cli.bench.run import measured
-from gateway.cli.bench.stats import Figures, differences, figures
+from gateway.cli.bench.stats import RunStats, differences, figures
 from gateway.cli.main import main
 from gateway.core.clock import monotonic
 
@@ -33,10 +33,10 @@ def engine() -> Iterator[ThreadedUpstream]:
         yield one
 
 
-async def run(*words: str) -> list[Figures]:
+async def run(*words: str) -> list[RunStats]:
     """The figures of each URL."""
     plan = made(*words)
-    return [figures(one) for one in await measured(plan, Drive(plan, monotonic, lambda _: None))]
+    return [figures(one) for one in await measured(plan, LoadDriver(plan, monotonic, lambda _: None))]
 
 
 async def test_streams(upstream: FaultUpstream) -> None:
@@ -127,7 +127,7 @@ async def test_two_urls_are_run_in_turn(upstream: FaultUpstream) -> None:
         upstream.always(noted("A"))
         other.always(noted("B"))
         plan = made(upstream.url, other.url, "--requests", "20", "--concurrency", "1")
-        first, second = await measured(plan, Drive(plan, monotonic, lambda _: None))
+        first, second = await measured(plan, LoadDriver(plan, monotonic, lambda _: None))
     assert [len(one.samples) for one in first] == [3, 3, 3, 3, 2, 2, 2, 2]
     assert "".join(order) == "AAABBBBBBAAA" * 2 + "AABBBBAA" * 2
     both = differences(first, second)

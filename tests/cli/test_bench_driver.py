@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from planned import made
 
-from gateway.cli.bench.client import Sample
-from gateway.cli.bench.driver import Drive, Stretch
+from gateway.cli.bench.client import TimedCall
+from gateway.cli.bench.driver import LoadDriver, Run
 
 
 def texts():
@@ -24,13 +24,13 @@ class Endpoint:
         self.due: list[float] = []
         self.most = 0
 
-    async def call(self, prompt: str, due: float) -> Sample:
+    async def call(self, prompt: str, due: float) -> TimedCall:
         self.prompts.append(prompt)
         self.due.append(due)
         answer = asyncio.get_running_loop().create_future()
         self.waiting.append(answer)
         self.most = max(self.most, len(self.waiting))
-        return Sample(due, end=due, error=await answer)
+        return TimedCall(due, end=due, error=await answer)
 
     async def asked(self, calls: int) -> None:
         async with asyncio.timeout(5):
@@ -47,8 +47,8 @@ def endpoint() -> Endpoint:
 
 
 async def test_a_closed_loop_keeps_so_many_under_way_until_all_are_done(endpoint: Endpoint) -> None:
-    taken: list[Sample] = []
-    drive = Drive(made("http://h", "--concurrency", "3"), lambda: 7.0, taken.append)
+    taken: list[TimedCall] = []
+    drive = LoadDriver(made("http://h", "--concurrency", "3"), lambda: 7.0, taken.append)
     running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), 5, None))
     await endpoint.asked(3)
     endpoint.answer("timeout")
@@ -66,7 +66,7 @@ async def test_a_closed_loop_keeps_so_many_under_way_until_all_are_done(endpoint
 
 async def test_a_closed_loop_begins_no_call_after_its_time(endpoint: Endpoint) -> None:
     now = [0.0]
-    drive = Drive(made("http://h", "--concurrency", "2"), lambda: now[0], lambda _: None)
+    drive = LoadDriver(made("http://h", "--concurrency", "2"), lambda: now[0], lambda _: None)
     running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), None, 10.0))
     await endpoint.asked(2)
     now[0] = 9.0
@@ -82,7 +82,7 @@ async def test_a_closed_loop_begins_no_call_after_its_time(endpoint: Endpoint) -
 async def test_an_open_loop_waits_for_nobody_and_counts_from_when_a_call_was_due(endpoint: Endpoint) -> None:
     # The clock stands far ahead of every arrival: all are late, and none of them may say so.
     times = iter([0.0, 0.0, *[1000.0] * 100])
-    drive = Drive(made("http://h", "--rate", "10"), lambda: next(times), lambda _: None)
+    drive = LoadDriver(made("http://h", "--rate", "10"), lambda: next(times), lambda _: None)
     running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), 20, None))
     await endpoint.asked(20)
     assert endpoint.most == 20
@@ -95,7 +95,9 @@ async def test_an_open_loop_waits_for_nobody_and_counts_from_when_a_call_was_due
 
 
 async def test_an_open_loop_ends_with_its_time(endpoint: Endpoint) -> None:
-    drive = Drive(made("http://h", "--rate", "10"), lambda: 0.0 if not endpoint.due else 99.0, lambda _: None)
+    drive = LoadDriver(
+        made("http://h", "--rate", "10"), lambda: 0.0 if not endpoint.due else 99.0, lambda _: None
+    )
     running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), None, 2.0))
     async with asyncio.timeout(5):
         while not running.done():
@@ -108,13 +110,13 @@ async def test_an_open_loop_ends_with_its_time(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("words", [["--concurrency", "4"], ["--rate", "1000"]])
 async def test_stop_cuts_off_what_is_under_way(endpoint: Endpoint, words: list[str]) -> None:
-    drive = Drive(made("http://h", *words), asyncio.get_running_loop().time, lambda _: None)
+    drive = LoadDriver(made("http://h", *words), asyncio.get_running_loop().time, lambda _: None)
     running = asyncio.create_task(drive.stretch(endpoint.call, texts(), Random("1"), 100, None))
     await endpoint.asked(4)
     endpoint.answer()
     await endpoint.asked(5)
     drive.stop()
-    done: Stretch = await running
+    done: Run = await running
     assert [sample.error for sample in done.samples] == [""]
     assert all(answer.cancelled() for answer in endpoint.waiting)
     assert (drive.over, drive.interrupted, drive.hopeless) == (True, True, False)
@@ -124,10 +126,10 @@ async def test_stop_cuts_off_what_is_under_way(endpoint: Endpoint, words: list[s
 async def test_it_gives_up_when_the_first_20_have_all_failed(good: int, calls: int) -> None:
     made_so_far = count()
 
-    async def call(prompt: str, due: float) -> Sample:
-        return Sample(due, error="" if next(made_so_far) < good else "cannot connect")
+    async def call(prompt: str, due: float) -> TimedCall:
+        return TimedCall(due, error="" if next(made_so_far) < good else "cannot connect")
 
-    drive = Drive(made("http://h", "--concurrency", "1"), lambda: 0.0, lambda _: None)
+    drive = LoadDriver(made("http://h", "--concurrency", "1"), lambda: 0.0, lambda _: None)
     done = await drive.stretch(call, texts(), Random("1"), 60, None)
     assert drive.hopeless == (good == 0)
     assert len(done.samples) == calls

@@ -2,19 +2,19 @@
 
 import pytest
 
-from gateway.cli.bench.client import Sample
-from gateway.cli.bench.driver import Stretch
+from gateway.cli.bench.client import TimedCall
+from gateway.cli.bench.driver import Run
 from gateway.cli.bench.stats import Spread, differences, figures, spread
 
 
-def sample(total: float, first: float | None = None, output: int = 10, error: str = "") -> Sample:
-    one = Sample(due=100.0, end=100.0 + total, input=5, output=output, counted=True, error=error)
+def sample(total: float, first: float | None = None, output: int = 10, error: str = "") -> TimedCall:
+    one = TimedCall(due=100.0, end=100.0 + total, input=5, output=output, counted=True, error=error)
     one.first = None if first is None else 100.0 + first
     return one
 
 
-def stretch(*samples: Sample, seconds: float = 2.0) -> Stretch:
-    return Stretch(list(samples), seconds)
+def stretch(*samples: TimedCall, seconds: float = 2.0) -> Run:
+    return Run(list(samples), seconds)
 
 
 @pytest.mark.parametrize(

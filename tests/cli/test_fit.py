@@ -3,16 +3,19 @@
 import pytest
 from synthetic import prompts
 
-from gateway.cli.router.dataset import Row, draw, folds
+from gateway.cli.router.dataset import LabelledPrompt, draw, folds
 from gateway.cli.router.fit import BY_HAND, SHIPPED, again, fit, isotonic
 from gateway.cli.router.metrics import curve
 from gateway.routing.complexity.features import Prompt
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import dump, shipped
 
 
-def rows(count: int, seed: int) -> list[Row]:
-    return [Row(Prompt(text), float(weak), float(strong)) for text, weak, strong in prompts(count, seed)]
+def rows(count: int, seed: int) -> list[LabelledPrompt]:
+    return [
+        LabelledPrompt(Prompt(text), float(weak), float(strong))
+        for text, weak, strong in prompts(count, seed)
+    ]
 
 
 def test_the_same_rows_give_the_same_file_whatever_their_order():
@@ -23,7 +26,7 @@ def test_the_same_rows_give_the_same_file_whatever_their_order():
 def test_words_are_learned_from_ones_own_traffic_and_not_for_the_package():
     known, new = rows(400, 3), rows(400, 4)
     gains = [row.gain for row in new]
-    own, package = (Scorer(fit(known, prior, {})) for prior in (again(shipped()), SHIPPED))
+    own, package = (PromptScorer(fit(known, prior, {})) for prior in (again(shipped()), SHIPPED))
     assert curve([own.score(row.prompt) for row in new], gains).apgr > 0.65
     assert package.weights.grams == {}
     assert {gram for gram, (weight, _) in own.weights.grams.items() if weight > 0} >= {
@@ -34,7 +37,7 @@ def test_words_are_learned_from_ones_own_traffic_and_not_for_the_package():
 
 
 def test_without_a_difference_between_prompts_the_prior_stays():
-    same = [Row(Prompt("tree"), 0.0, 1.0), Row(Prompt("tree"), 1.0, 0.0)] * 10
+    same = [LabelledPrompt(Prompt("tree"), 0.0, 1.0), LabelledPrompt(Prompt("tree"), 1.0, 0.0)] * 10
     assert fit([*same, *rows(1, 5)], SHIPPED, {}).dense["tools"] == BY_HAND["tools"]
 
 

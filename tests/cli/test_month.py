@@ -3,20 +3,20 @@
 import pytest
 
 from benchmarks import month
-from gateway.reporting.figures import Figures
+from gateway.reporting.figures import ReportFigures
 
 
 @pytest.fixture(scope="module")
-def found() -> Figures:
+def found() -> ReportFigures:
     return month.report()
 
 
-def test_the_pages_are_those_of_this_version(found: Figures):
+def test_the_pages_are_those_of_this_version(found: ReportFigures):
     for name, text in month.pages(found).items():
         assert month.written(name) == text, "python -m benchmarks.month"
 
 
-def test_the_numbers_add_up(found: Figures):
+def test_the_numbers_add_up(found: ReportFigures):
     assert sum(part.saved for part in found.parts) == found.baseline - found.actual
     for lines in (found.models, found.keys):
         assert sum(line.baseline for line in lines) == found.baseline
@@ -30,14 +30,14 @@ def test_the_numbers_add_up(found: Figures):
     assert found.outside == 0
 
 
-def test_what_is_shown_adds_up(found: Figures):
+def test_what_is_shown_adds_up(found: ReportFigures):
     steps = [row for row in _rows(month.pages(found)["savings.md"]) if len(row) == 3]
     amounts = [float(row[1]) for row in steps[1:] if row[2].endswith("%")]
     assert round(sum(amounts[:-1]), 4) == amounts[-1]
     assert len(amounts) == 8
 
 
-def test_something_of_everything_is_in_it(found: Figures):
+def test_something_of_everything_is_in_it(found: ReportFigures):
     shown = dict(found.parts)
     assert all(shown[name] > 0 for name in shown if name not in ("batch", "attempts_in_vain"))
     assert shown["attempts_in_vain"] < 0

@@ -15,19 +15,19 @@ from gateway.cli.main import main
 from gateway.core.budget_calendar import Calendar
 from gateway.core.clock import unix
 from gateway.core.units import NANO, Secret
-from gateway.usage.redis_store import RedisUsage
+from gateway.usage.redis_store import RedisUsageStore
 from gateway.usage.savings import Alternative, Saving
-from gateway.usage.sqlite_store import SqliteUsage
-from gateway.usage.store import Batch, Row
+from gateway.usage.sqlite_store import SqliteUsageStore
+from gateway.usage.store import UsageBatch, UsageRow
 
 EARLIER = "2026-01-15"
 
 
-def batch(day: str) -> Batch:
+def batch(day: str) -> UsageBatch:
     """A request that cost one dollar instead of four."""
-    return Batch(
+    return UsageBatch(
         day,
-        (Row(day, "team-a", "m-small", "local", 1, 10, 5, 0, 0, NANO),),
+        (UsageRow(day, "team-a", "m-small", "local", 1, 10, 5, 0, 0, NANO),),
         (Saving(day, "team-a", "m-small", "local", compared=1, baseline=4 * NANO, plain=NANO, paid=NANO),),
         (Alternative(day, "m-small", "declared", "local/up-small", 1, 4 * NANO),),
     )
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, today: str) -> Path:
     put(tmp_path, {"store": "sqlite", "path": "usage.db"})
 
     async def fill() -> None:
-        store = SqliteUsage("usage.db")
+        store = SqliteUsageStore("usage.db")
         await store.add(batch(today))
         await store.add(batch(EARLIER))
         await store.close()
@@ -181,7 +181,7 @@ def test_from_redis(folder: Path, capsys: pytest.CaptureFixture[str], today: str
     with RedisServer(folder) as server:
 
         async def fill() -> None:
-            store = RedisUsage(Secret(server.url), "sluice")
+            store = RedisUsageStore(Secret(server.url), "sluice")
             await store.add(batch(today))
             await store.close()
 

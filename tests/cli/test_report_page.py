@@ -15,26 +15,26 @@ from gateway.config.load import load
 from gateway.core.tokens import Price
 from gateway.core.units import NANO
 from gateway.pricing.resolver import Pricing
-from gateway.reporting.figures import Figures, figures
+from gateway.reporting.figures import ReportFigures, figures
 from gateway.reporting.json_output import as_json
 from gateway.reporting.period import Period
 from gateway.reporting.sources import Machine, Priced, prices
 from gateway.usage.savings import ALONE, DECLARED, SPARED, Alternative, Saving
 from gateway.usage.savings_breakdown import Single
-from gateway.usage.store import Books, Row
+from gateway.usage.store import UsageRow, UsageSnapshot
 
 DAY = "2026-11-29"
 PERIOD = Period("2026-11-28", "2026-11-30", "Asia/Seoul")
-EMPTY = Books([], [], [])
+EMPTY = UsageSnapshot([], [], [])
 
 
-def books() -> Books:
+def books() -> UsageSnapshot:
     """Ten dollars of baseline, of which four were kept, one shared, and three paid, one of them in vain."""
-    return Books(
+    return UsageSnapshot(
         [
-            Row(DAY, "team-a", "small", "paid", 4, 1000, 100, 200, 0, 3 * NANO, estimated=1),
-            Row(DAY, "team-b", "small", "cache", 3, 0, 0, 0, 0, 0),
-            Row(DAY, "team-b", "odd", "new", 2, 50, 5, 0, 0, 7, unpriced=2),
+            UsageRow(DAY, "team-a", "small", "paid", 4, 1000, 100, 200, 0, 3 * NANO, estimated=1),
+            UsageRow(DAY, "team-b", "small", "cache", 3, 0, 0, 0, 0, 0),
+            UsageRow(DAY, "team-b", "odd", "new", 2, 50, 5, 0, 0, 7, unpriced=2),
         ],
         [
             Saving(
@@ -58,7 +58,7 @@ def books() -> Books:
     )  # fmt: skip
 
 
-def report(of: Books | None = None) -> Figures:
+def report(of: UsageSnapshot | None = None) -> ReportFigures:
     price = Price(10**9, 2 * 10**9, 10**9)
     priced = [
         Priced("small", "paid", "up|small", price, "config"),
@@ -172,7 +172,9 @@ def test_nothing_is_said_of_nothing(language):
 
 
 def test_what_costs_more_than_its_baseline_is_said_as_it_is():
-    dear = Books([], [Saving(DAY, "k", "m", "u", compared=1, elsewhere=1, baseline=5, plain=9, paid=9)], [])
+    dear = UsageSnapshot(
+        [], [Saving(DAY, "k", "m", "u", compared=1, elsewhere=1, baseline=5, plain=9, paid=9)], []
+    )
     page = Page(report(dear), "en").text()
     assert "more was paid" in page
     assert "less (" not in page

@@ -10,7 +10,7 @@ from gateway.cli.main import main
 from gateway.cli.router import evaluation as protocol
 from gateway.cli.router import report
 from gateway.routing.complexity.features import Prompt
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import parse, shipped
 
 
@@ -91,7 +91,7 @@ def test_a_log_on_which_words_tell_is_installed(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "calibrated      APGR 0." in told
     assert "prompt length   APGR 0." in told
-    scorer = Scorer(parse(file.read_bytes()))
+    scorer = PromptScorer(parse(file.read_bytes()))
     assert scorer.score(Prompt("violet stone")) > scorer.score(Prompt("apple stone"))
     assert scorer.weights.provenance["rows"] == 500
     assert main(["explain", "violet stone", "--weights", str(file)]) == 0
@@ -138,7 +138,7 @@ def test_explain_tells_tier_score_and_reasons(capsys):
     prompt = "Prove that there are infinitely many primes, compare three proofs, derive a bound for each"
     assert main(["explain", prompt]) == 0
     told = capsys.readouterr().out
-    score = Scorer(shipped()).score(Prompt(prompt))
+    score = PromptScorer(shipped()).score(Prompt(prompt))
     assert told.startswith("tier        ")
     assert f"score       {score:+.4f}" in told
     assert "reasoning words" in told

@@ -12,7 +12,7 @@ from gateway.cli.bench.options import describe
 from gateway.cli.import_litellm.run import run
 from gateway.cli.top.samples import EMPTY, scraped
 from gateway.cli.top.screen import screen
-from gateway.cli.top.view_model import Answers, Seen, Used, picture
+from gateway.cli.top.view_model import CacheView, UpstreamView, Used, view_model
 
 DOCS = ROOT / "docs"
 SCRAPE = """\
@@ -26,11 +26,11 @@ sluice_limit_rejections_total{key="nightly",limit="rpm"} 1.0
 
 
 def test_the_screen_of_the_page_has_the_columns_of_the_real_one() -> None:
-    (shown,) = blocks(DOCS / "top.md", "text")
+    shown, _comparison = blocks(DOCS / "monitoring.md", "text")
     usage = [Used("2026-11-19", "team-a", "small", 1, 1, 1, "0")]
-    answers = Answers(scraped(SCRAPE), "ready", {"local": Seen("up", 0, 0, "closed")}, usage, "")
+    answers = CacheView(scraped(SCRAPE), "ready", {"local": UpstreamView("up", 0, 0, "closed")}, usage, "")
     console = Console(file=io.StringIO(), width=80)
-    console.print(screen(picture(answers, EMPTY, 1.0, EMPTY), "http://h", "the last 1 s", 80))
+    console.print(screen(view_model(answers, EMPTY, 1.0, EMPTY), "http://h", "the last 1 s", 80))
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     titles = [line.strip() for line in drawn.splitlines() if re.fullmatch(r"[a-z ]+", line)]
     heads = [line.split() for line in drawn.splitlines() if re.match(r"(outcome|upstream|model|key) ", line)]
@@ -48,7 +48,7 @@ def test_the_table_of_options_is_that_of_the_command() -> None:
         "--model",
         "--key",
     }
-    rows = table(DOCS / "bench-command.md", "option | default | does")
+    rows = table(DOCS / "monitoring.md", "option | default | meaning")
     assert {row[0].strip("`").split()[0] for row in rows} == known
     defaults = {row[0].strip("`").split()[0]: row[1].strip("`").removesuffix("s") for row in rows}
     for name in ("concurrency", "max_tokens", "endpoint"):

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gateway.cli.top.samples import EMPTY, Series
 from gateway.cli.top.screen import screen
-from gateway.cli.top.view_model import Answers, Picture, Seen, Used, picture
+from gateway.cli.top.view_model import CacheView, Screen, UpstreamView, Used, view_model
 
 
 def series(**values: float) -> Series:
@@ -57,60 +57,60 @@ USAGE = [
     Used("2026-11-19", "team", "small", 1, 10, 1, "0.000001"),
     Used("2026-11-19", "other", "large", 5, 50, 5, "0.25"),
 ]
-ANSWERS = Answers(NOW, "ready", {"local": Seen("up", 3, 2, "half-open")}, USAGE, "")
+ANSWERS = CacheView(NOW, "ready", {"local": UpstreamView("up", 3, 2, "half-open")}, USAGE, "")
 
 
 @pytest.fixture
-def shown() -> Picture:
-    return picture(ANSWERS, GROWTH, 4.0, GROWTH)
+def shown() -> Screen:
+    return view_model(ANSWERS, GROWTH, 4.0, GROWTH)
 
 
-def test_the_head(shown: Picture) -> None:
+def test_the_head(shown: Screen) -> None:
     assert (shown.version, shown.ready, shown.generation) == ("9", "ready", 3)
     assert (shown.reload_refused, shown.redis_up) == (True, False)
-    without = picture(Answers(EMPTY, "draining", {}, [], "off"), EMPTY, 0.0, EMPTY)
+    without = view_model(CacheView(EMPTY, "draining", {}, [], "off"), EMPTY, 0.0, EMPTY)
     assert (without.version, without.reload_refused, without.redis_up) == ("?", False, None)
 
 
-def test_outcomes_the_busiest_first_and_none_that_never_was(shown: Picture) -> None:
+def test_outcomes_the_busiest_first_and_none_that_never_was(shown: Screen) -> None:
     assert shown.outcomes == [(("ok",), 5.0, 110), (("shed",), 1.0, 4)]
 
 
-def test_models(shown: Picture) -> None:
+def test_models(shown: Screen) -> None:
     small, large = shown.models
     assert (small.name, small.rate, small.input_rate, small.output_rate) == ("small", 5.0, 100.0, 0.0)
     assert (small.first_token, small.duration) == ((None, None), (None, None))
     assert (large.name, large.rate) == ("large", 1.0)
 
 
-def test_upstreams(shown: Picture) -> None:
+def test_upstreams(shown: Screen) -> None:
     (local,) = shown.upstreams
     assert local[:5] == ("local", "up", "half-open", 3, 2)
     assert (local.rate, local.failed, local.retries) == (5.25, 0.5, 0.5)
 
 
-def test_batches(shown: Picture) -> None:
+def test_batches(shown: Screen) -> None:
     (small,) = shown.batches
     assert small == ("small", 2.5, 4.0, {"idle": 0.75, "slot": 0.25})
 
 
-def test_limits_and_cache(shown: Picture) -> None:
+def test_limits_and_cache(shown: Screen) -> None:
     assert shown.limits == [(("team", "rpm"), 0.0, 4)]
     assert shown.cache == [(("hit",), 0.75, 3), (("miss",), 0.25, 1)]
     assert (shown.hit_rate, shown.saved_usd) == (0.75, 0.5)
     assert (shown.fallbacks, shown.redis_errors, shown.routed) == ([], [], [])
 
 
-def test_spend_of_the_newest_day_the_dearest_first(shown: Picture) -> None:
+def test_spend_of_the_newest_day_the_dearest_first(shown: Screen) -> None:
     assert shown.spend == [("other", "large", 5, 50, 5, 250_000_000), ("team", "small", 3, 40, 4, 13_000)]
 
 
 def test_without_a_span_of_time_there_are_no_rates() -> None:
-    first = picture(ANSWERS, EMPTY, 0.0, NOW)
+    first = view_model(ANSWERS, EMPTY, 0.0, NOW)
     assert {row.rate for row in (*first.outcomes, *first.models, *first.upstreams)} == {0.0}
 
 
-def drawn(shown: Picture, width: int) -> list[str]:
+def drawn(shown: Screen, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
     console.print(screen(shown, "http://127.0.0.1:9464", "the last 4 s", width))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def words(lines: list[str], first: str) -> list[str]:
     return line.split()
 
 
-def test_the_plain_screen(shown: Picture) -> None:
+def test_the_plain_screen(shown: Screen) -> None:
     lines = drawn(shown, 120)
     head = "Sluice 9  http://127.0.0.1:9464  ready  config 3 (the last reload was refused)  redis away"
     assert lines[0].rstrip() == head
@@ -135,24 +135,26 @@ def test_the_plain_screen(shown: Picture) -> None:
 
 
 @pytest.mark.parametrize("width", [20, 50, 66, 80, 120, 200])
-def test_no_line_is_wider_than_the_terminal(shown: Picture, width: int) -> None:
+def test_no_line_is_wider_than_the_terminal(shown: Screen, width: int) -> None:
     assert max(map(len, drawn(shown, width))) <= width
 
 
-def test_narrow_screens_leave_out_columns_and_cut_no_figure(shown: Picture) -> None:
+def test_narrow_screens_leave_out_columns_and_cut_no_figure(shown: Screen) -> None:
     assert words(drawn(shown, 70), "local") == ["local", "up", "half-open", "3", "2", "5.25", "0.50"]
     assert words(drawn(shown, 66), "local") == ["local", "up", "half-open", "3", "2", "5.25", "0.50"]
     assert words(drawn(shown, 60), "local") == ["local", "up", "half-open", "3", "2", "0.50"]
 
 
-def test_wide_screens_have_two_sides(shown: Picture) -> None:
+def test_wide_screens_have_two_sides(shown: Screen) -> None:
     (line,) = (line for line in drawn(shown, 200) if line.startswith("requests"))
     assert line.split() == ["requests", "upstreams"]
 
 
 def test_names_are_neither_markup_nor_commands_for_the_terminal() -> None:
     odd = "[red]\x1b[2Jx"
-    answers = Answers(EMPTY, odd, {odd: Seen(odd, 0, 0, odd)}, [Used("d", odd, odd, 1, 1, 1, "0")], odd)
-    text = "\n".join(drawn(picture(answers, EMPTY, 0.0, EMPTY), 200))
+    answers = CacheView(
+        EMPTY, odd, {odd: UpstreamView(odd, 0, 0, odd)}, [Used("d", odd, odd, 1, 1, 1, "0")], odd
+    )
+    text = "\n".join(drawn(view_model(answers, EMPTY, 0.0, EMPTY), 200))
     assert "\x1b" not in text
     assert "[red]\\x1b[2Jx" in text

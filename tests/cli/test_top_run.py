@@ -20,7 +20,7 @@ from rich.console import Console
 
 from gateway.cli.main import main
 from gateway.cli.top.admin_client import DEFAULT, AdminPort, AwayError, UnknownError, admin_address
-from gateway.cli.top.run import Watch, once
+from gateway.cli.top.run import LiveView, once
 
 
 def console(width: int = 100) -> Console:
@@ -81,7 +81,7 @@ async def test_a_gateway_that_goes_away_leaves_its_last_screen(
 ) -> None:
     shown = console()
     hours = iter(["10:00", "11:00"])
-    watch = Watch("here", shown, lambda: next(hours))
+    watch = LiveView("here", shown, lambda: next(hours))
     async with (
         AdminPort(f"http://127.0.0.1:{gateway.admin_port}") as there,
         AdminPort(f"http://127.0.0.1:{closed}") as away,
@@ -99,7 +99,7 @@ async def test_a_gateway_that_goes_away_leaves_its_last_screen(
 async def test_a_gateway_that_was_never_there(closed: int) -> None:
     shown = console()
     async with AdminPort(f"http://127.0.0.1:{closed}") as admin:
-        shown.print(await Watch("here", shown).look(admin))
+        shown.print(await LiveView("here", shown).look(admin))
     assert "connection refused; trying again" in text(shown)
 
 
@@ -218,7 +218,7 @@ async def test_the_live_view_without_a_terminal_goes_on_until_it_is_stopped(
 
     monkeypatch.setattr(top, "_pause", pause)
     watching = asyncio.create_task(
-        top._watch(Watch(f"http://127.0.0.1:{gateway.admin_port}", shown), 1.0, shown)
+        top._watch(LiveView(f"http://127.0.0.1:{gateway.admin_port}", shown), 1.0, shown)
     )
     async with asyncio.timeout(5):
         await seen.wait()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gateway.cli.top.samples import EMPTY, Window, grown, quantile, scraped
+from gateway.cli.top.samples import EMPTY, SampleWindow, grown, quantile, scraped
 
 INF = math.inf
 
@@ -78,7 +78,7 @@ def test_a_counter_that_fell_means_that_all_began_anew() -> None:
 
 
 def test_a_window_adds_up_its_steps_and_forgets_old_ones() -> None:
-    window = Window(10)
+    window = SampleWindow(10)
     assert (window.seconds, window.growth().values) == (0, {})
     for now, count in [(100, 0), (105, 10), (110, 30), (115, 31)]:
         window.add(now, scraped(counters(a=count)))
@@ -88,7 +88,7 @@ def test_a_window_adds_up_its_steps_and_forgets_old_ones() -> None:
 
 
 def test_a_step_longer_than_the_window_is_kept_whole() -> None:
-    window = Window(1)
+    window = SampleWindow(1)
     window.add(0, EMPTY)
     window.add(60, scraped(counters(a=60)))
     assert (window.seconds, window.growth().total("c_total")) == (60, 60)

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from sample_configs import FULL, MINIMAL
 
-from gateway.config.model import Limits, Price, Rate
+from gateway.config.model import LimitsConfig, PriceConfig, RateConfig
 from gateway.config.show import as_yaml, effective
 
 BATCHING = {
@@ -116,21 +116,21 @@ def test_defaults_of_optional_sections(good):
     ).config
     assert (config.redis.timeout, config.redis.prefix, config.redis.on_failure) == (0.02, "sluice", "local")
     (key,) = config.keys
-    assert (key.models, key.priority, key.limits) == (("*",), "interactive", Limits())
-    assert Limits() == Limits(rpm=None, tpm=None, concurrency=None, usd_per_day=None)
+    assert (key.models, key.priority, key.limits) == (("*",), "interactive", LimitsConfig())
+    assert LimitsConfig() == LimitsConfig(rpm=None, tpm=None, concurrency=None, usd_per_day=None)
 
 
 def test_every_field_can_be_set(good):
     config = good(FULL).config
     assert config.server.heartbeat is None
     assert config.server.cors_origins == ("*", "https://app.example.com")
-    assert config.keys[0].limits == Limits(rpm=1, tpm=2, concurrency=3, usd_per_day=1_500_000_000)
+    assert config.keys[0].limits == LimitsConfig(rpm=1, tpm=2, concurrency=3, usd_per_day=1_500_000_000)
     assert config.keys[0].digest().hex().startswith("2c26b46b")
     upstream = config.upstreams["up"]
-    assert upstream.rate == Rate(rpm=3, tpm=4)
+    assert upstream.rate == RateConfig(rpm=3, tpm=4)
     assert upstream.headers["x-title"].reveal() == "b"
     candidate = config.models["s"].candidates[0]
-    assert candidate.price == Price(
+    assert candidate.price == PriceConfig(
         input=280_000_000,
         output=420_000_000,
         cached_input=28_000_000,

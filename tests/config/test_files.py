@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sample_configs import FULL, MINIMAL
 
 from gateway.config.load import load
-from gateway.config.model import Config, Model, Upstream
+from gateway.config.model import Config, ModelConfig, UpstreamConfig
 
 WORDS = [
     "server",
@@ -152,8 +152,8 @@ def test_any_cut_in_a_whole_config_gives_problems_or_a_config(tmp_path, start, l
 SHAPES = ["x", None, [], {}, ["x"], [None], {"x": None}, [{}], {"a": {}}]
 PLACES = [
     *((section,) for section in Config.__struct_fields__),
-    *(("upstreams", "local", field) for field in Upstream.__struct_fields__),
-    *(("models", "small", field) for field in Model.__struct_fields__),
+    *(("upstreams", "local", field) for field in UpstreamConfig.__struct_fields__),
+    *(("models", "small", field) for field in ModelConfig.__struct_fields__),
 ]
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.context_window.layer import HEADER, Counts, Overflows
-from gateway.context_window.truncation import Finishes
-from gateway.context_window.windows import Windows
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Handler, Reply, Route
+from gateway.context_window.layer import HEADER, ContextOverflow, OverflowMetrics
+from gateway.context_window.truncation import TruncationRecorder
+from gateway.context_window.windows import ContextWindows
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONTEXT_LENGTH_EXCEEDED,
@@ -16,8 +16,8 @@ from gateway.core.errors import (
     RESET,
     STATUS,
     UPSTREAM_ERROR,
-    Failure,
-    Refusal,
+    Rejection,
+    UpstreamFailure,
 )
 from gateway.wire.json import splice
 
@@ -29,8 +29,8 @@ TOO_LONG = "prompt is too long: 900 tokens > 400 maximum"
 LARGE = Route("large", b'"large"', (Candidate("b", "up-b", b'"up-b"', None, 100000),))
 
 
-def overflow() -> Failure:
-    return Failure(CONTEXT_LENGTH_EXCEEDED, TOO_LONG, cause=STATUS, status=400)
+def overflow() -> UpstreamFailure:
+    return UpstreamFailure(CONTEXT_LENGTH_EXCEEDED, TOO_LONG, cause=STATUS, status=400)
 
 
 class Scene:
@@ -43,16 +43,16 @@ class Scene:
         self.route = Route("m", b'"m"', (Candidate("a", "up-a", b'"up-a"'),))
         self.call.route, self.call.candidate = self.route, self.route.candidates[0]
         self.call.caller, self.call.model = Caller("k", None), "m"
-        self.call.estimate = Estimate(300, 256, False)
+        self.call.estimate = TokenEstimate(300, 256, False)
         self.sent: list[tuple[bytes, str]] = []
         self._outcomes = iter(outcomes)
-        windows = Windows()
-        finishes = Finishes(windows, self._estimate, self._count("finish"))
-        counts = Counts(self._count("overflow"), self._count("fallback"))
+        windows = ContextWindows()
+        finishes = TruncationRecorder(windows, self._estimate, self._count("finish"))
+        counts = OverflowMetrics(self._count("overflow"), self._count("fallback"))
         routes = {"m": self.route, "large": LARGE}
-        self.handle: Handler = Overflows(routes, {"m": action}, windows, finishes, self._estimate, counts)(
-            self._inner
-        )
+        self.handle: Handler = ContextOverflow(
+            routes, {"m": action}, windows, finishes, self._estimate, counts
+        )(self._inner)
 
     def _count(self, what: str) -> Callable[[str, str], None]:
         def count(one: str, other: str) -> None:
@@ -60,17 +60,17 @@ class Scene:
 
         return count
 
-    def _estimate(self, call: Call) -> Estimate:
-        call.estimate = Estimate(len(call.body) // 4, 256, False)
+    def _estimate(self, call: Call) -> TokenEstimate:
+        call.estimate = TokenEstimate(len(call.body) // 4, 256, False)
         return call.estimate
 
-    async def _inner(self, call: Call) -> Reply | Refusal:
+    async def _inner(self, call: Call) -> Reply | Rejection:
         assert call.candidate is not None
         self.sent.append((call.body, call.candidate.upstream))
         outcome = next(self._outcomes)
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, UpstreamFailure):
             raise outcome
-        assert isinstance(outcome, Reply | Refusal)
+        assert isinstance(outcome, Reply | Rejection)
         return outcome
 
 
@@ -83,56 +83,56 @@ async def test_a_shorter_body_is_another_call_in_all_that_follows_from_the_body(
     call = scene.call
     assert scene.sent == [(BODY, "a"), (SHORT, "a")]
     assert [call.body[start:end] for start, end in call.spans] == [b'"m"']
-    assert call.changed
+    assert call.modified
     assert call.estimate is None  # that of the longer body would be learned from
-    assert call.notes[HEADER].startswith("drop_oldest; dropped_messages=1; dropped_tokens=")
+    assert call.response_notes[HEADER].startswith("drop_oldest; dropped_messages=1; dropped_tokens=")
     assert scene.counted == {("overflow", "m", "drop_oldest"): 1}
 
 
 async def test_another_model_is_not_the_answer_that_others_may_be_given():
     scene = Scene("fallback", overflow(), OK)
-    scene.call.order, scene.call.spill_s = scene.route.candidates, 1.0
+    scene.call.candidates, scene.call.max_wait_s = scene.route.candidates, 1.0
     assert await scene.handle(scene.call) is OK
     call = scene.call
     assert scene.sent == [(BODY, "a"), (BODY, "b")]
-    assert (call.changed, call.notes[HEADER]) == (True, "fallback; model=large")
+    assert (call.modified, call.response_notes[HEADER]) == (True, "fallback; model=large")
     assert call.route is not None
     assert (call.route.name, call.route.encoded, call.route.candidates) == ("m", b'"m"', LARGE.candidates)
-    assert not call.order
+    assert not call.candidates
     assert scene.counted == {("overflow", "m", "fallback"): 1, ("fallback", "m", "large"): 1}
 
 
 @pytest.mark.parametrize("action", ["error", "fallback", "drop_oldest", "middle_out"])
 async def test_what_is_no_overflow_is_not_touched(action: str):
-    failure = Failure(UPSTREAM_ERROR, TOO_LONG, cause=RESET)
+    failure = UpstreamFailure(UPSTREAM_ERROR, TOO_LONG, cause=RESET)
     scene = Scene(action, failure)
-    with pytest.raises(Failure) as raised:
+    with pytest.raises(UpstreamFailure) as raised:
         await scene.handle(scene.call)
     assert raised.value is failure
-    assert (scene.call.changed, scene.call.notes, scene.counted) == (False, {}, {})
+    assert (scene.call.modified, scene.call.response_notes, scene.counted) == (False, {}, {})
 
 
 @pytest.mark.parametrize("action", ["fallback", "drop_oldest"])
 async def test_what_helped_nobody_is_not_announced(action: str):
-    refused = Refusal(QUEUE_FULL, "full")
+    refused = Rejection(QUEUE_FULL, "full")
     scene = Scene(action, overflow(), refused)
     assert await scene.handle(scene.call) is refused
-    assert scene.call.notes == {}
-    scene = Scene(action, overflow(), Failure(UPSTREAM_ERROR, "no", cause=RESET))
-    with pytest.raises(Failure, match=r"^no$"):
+    assert scene.call.response_notes == {}
+    scene = Scene(action, overflow(), UpstreamFailure(UPSTREAM_ERROR, "no", cause=RESET))
+    with pytest.raises(UpstreamFailure, match=r"^no$"):
         await scene.handle(scene.call)
-    assert scene.call.notes == {}
+    assert scene.call.response_notes == {}
 
 
 @pytest.mark.parametrize("action", ["error", "fallback", "drop_oldest"])
 async def test_it_ends_and_counts_once(action: str):
     scene = Scene(action, *[overflow() for _ in range(9)])
-    with pytest.raises(Failure) as raised:
+    with pytest.raises(UpstreamFailure) as raised:
         await scene.handle(scene.call)
     assert raised.value.message.startswith(TOO_LONG)
     assert len(scene.sent) == (1 if action == "error" else 2)
     assert [key for key in scene.counted if key[0] == "overflow"] == [("overflow", "m", "error")]
-    assert scene.call.notes == {}
+    assert scene.call.response_notes == {}
 
 
 async def test_a_stream_that_was_cut_short_is_counted_when_it_is_over():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.context_window.windows import Need, Windows, cause, explained, larger, need
+from gateway.context_window.windows import ContextWindows, PromptRequirement, cause, explained, larger, need
 from gateway.core.call import (
     CHAT,
     COMPLETIONS,
@@ -10,44 +10,54 @@ from gateway.core.call import (
     Call,
     Candidate,
     Credentials,
-    Estimate,
     Price,
     Route,
-    Tokens,
+    TokenEstimate,
+    TokenUsage,
 )
-from gateway.core.caller import Caller, Standing, Terms
+from gateway.core.caller import Caller, KeyLimits, LimitStatus
 from gateway.wire.openai.overflow_messages import Overflow
 
-UNBOUND = Estimate(100, 256, False)
+UNBOUND = TokenEstimate(100, 256, False)
 
 
 @pytest.mark.parametrize(
     ("told", "window", "estimate", "expected"),
     [
-        (Overflow(5000, 4096), 8192, UNBOUND, Need(5000, 0, 4096, True, False)),
-        (Overflow(5000, 4096, 800), None, UNBOUND, Need(4200, 800, 4096, True, True)),
-        (Overflow(5000, 4096), None, Estimate(100, 200, True, 2), Need(5000, 100, 4096, True, False)),
-        (Overflow(None, 4096), None, Estimate(9000, 256, False), Need(9000, 0, 4096, False, False)),
-        (Overflow(None, None), 4096, UNBOUND, Need(4096, 0, 4096, False, False)),
-        (Overflow(None, None), None, UNBOUND, Need(100, 0, 0, False, False)),
+        (Overflow(5000, 4096), 8192, UNBOUND, PromptRequirement(5000, 0, 4096, True, False)),
+        (Overflow(5000, 4096, 800), None, UNBOUND, PromptRequirement(4200, 800, 4096, True, True)),
+        (
+            Overflow(5000, 4096),
+            None,
+            TokenEstimate(100, 200, True, 2),
+            PromptRequirement(5000, 100, 4096, True, False),
+        ),
+        (
+            Overflow(None, 4096),
+            None,
+            TokenEstimate(9000, 256, False),
+            PromptRequirement(9000, 0, 4096, False, False),
+        ),
+        (Overflow(None, None), 4096, UNBOUND, PromptRequirement(4096, 0, 4096, False, False)),
+        (Overflow(None, None), None, UNBOUND, PromptRequirement(100, 0, 0, False, False)),
     ],
 )
 def test_what_is_not_told_is_filled_up(
-    told: Overflow, window: int | None, estimate: Estimate, expected: Need
+    told: Overflow, window: int | None, estimate: TokenEstimate, expected: PromptRequirement
 ):
     assert need(told, window, estimate) == expected
 
 
 def test_the_answer_gets_its_room_but_no_more_than_the_upstream_keeps_for_it():
-    assert Need(5000, 800, 4096, True, True).room == 4096 - 800
-    assert Need(5000, 100, 4096, True, False).room == 4096 - 100
-    assert Need(5000, 9000, 4096, True, False).room == 4096 - 1024
-    assert Need(5000, 0, 4096, True, False).room == 4096 - 256
-    assert Need(5000, 5000, 4096, True, True).room < 0
+    assert PromptRequirement(5000, 800, 4096, True, True).room == 4096 - 800
+    assert PromptRequirement(5000, 100, 4096, True, False).room == 4096 - 100
+    assert PromptRequirement(5000, 9000, 4096, True, False).room == 4096 - 1024
+    assert PromptRequirement(5000, 0, 4096, True, False).room == 4096 - 256
+    assert PromptRequirement(5000, 5000, 4096, True, True).room < 0
 
 
 def test_a_window_is_what_was_declared_else_what_the_upstream_has_said():
-    windows, declared, unknown = Windows(), candidate(window=8192), candidate()
+    windows, declared, unknown = ContextWindows(), candidate(window=8192), candidate()
     assert (windows.of(declared), windows.of(unknown)) == (8192, None)
     for one in (declared, unknown):
         windows.met(one, 4096)
@@ -69,10 +79,10 @@ def route(name: str, *candidates: Candidate) -> Route:
 class Account:
     """Of a key with a budget."""
 
-    terms = Terms(usd_per_day=1)
+    limits = KeyLimits(usd_per_day=1)
 
-    def standing(self, now: float) -> Standing:
-        return Standing(0, 0.0, 0, 0.0)
+    def status(self, now: float) -> LimitStatus:
+        return LimitStatus(0, 0.0, 0, 0.0)
 
 
 def call(endpoint: str = CHAT, caller: Caller | None = None) -> Call:
@@ -82,7 +92,7 @@ def call(endpoint: str = CHAT, caller: Caller | None = None) -> Call:
     return one
 
 
-NEED = Need(5000, 800, 4096, True, True)
+NEED = PromptRequirement(5000, 800, 4096, True, True)
 
 
 def names(one: Call, *routes: Route, uses: frozenset[str] = frozenset()) -> list[str]:
@@ -171,12 +181,12 @@ def test_the_message_has_the_upstreams_words_the_numbers_and_who_would_do():
 
 def test_the_message_without_numbers_and_without_a_model():
     nobody = "No other model that you may use here is known to have a context window large enough."
-    unknown = Need(100, 0, 0, False, False)
+    unknown = PromptRequirement(100, 0, 0, False, False)
     assert explained("No!", unknown, [], shortened=False) == f"No! {nobody}"
     assert explained("No!", unknown._replace(counted=True), [], shortened=False) == (
         f"No! It needs 100 tokens. {nobody}"
     )
-    assert explained("No.", Need(4096, 0, 4096, False, False), [], shortened=True) == (
+    assert explained("No.", PromptRequirement(4096, 0, 4096, False, False), [], shortened=True) == (
         "No. It needs about 4096 tokens, the limit is 4096. It cannot be made short enough: what must stay "
         f"of it is too long. {nobody}"
     )
@@ -186,17 +196,17 @@ def test_the_message_without_numbers_and_without_a_model():
 @pytest.mark.parametrize(
     ("used", "estimate", "window", "expected"),
     [
-        (Tokens(100, 50), Estimate(90, 50, True), None, "cap"),
-        (Tokens(100, 50), Estimate(90, 50, True), 150, "cap"),
-        (Tokens(100, 49), Estimate(90, 50, True), 149, "window"),
-        (Tokens(100, 49), Estimate(90, 50, True), 4096, "cap"),  # one of the upstream's own
-        (Tokens(100, 49), Estimate(90, 50, True), None, "window"),
-        (Tokens(4000, 94), UNBOUND, 4096, "window"),
-        (Tokens(100, 3900), UNBOUND, 4096, "cap"),
-        (Tokens(100, 60), Estimate(90, 100, True, 2), 4096, "cap"),  # 50 for each of the two
-        (None, Estimate(90, 50, True), 4096, "cap"),
+        (TokenUsage(100, 50), TokenEstimate(90, 50, True), None, "cap"),
+        (TokenUsage(100, 50), TokenEstimate(90, 50, True), 150, "cap"),
+        (TokenUsage(100, 49), TokenEstimate(90, 50, True), 149, "window"),
+        (TokenUsage(100, 49), TokenEstimate(90, 50, True), 4096, "cap"),  # one of the upstream's own
+        (TokenUsage(100, 49), TokenEstimate(90, 50, True), None, "window"),
+        (TokenUsage(4000, 94), UNBOUND, 4096, "window"),
+        (TokenUsage(100, 3900), UNBOUND, 4096, "cap"),
+        (TokenUsage(100, 60), TokenEstimate(90, 100, True, 2), 4096, "cap"),  # 50 for each of the two
+        (None, TokenEstimate(90, 50, True), 4096, "cap"),
         (None, UNBOUND, 4096, "window"),
     ],
 )
-def test_cap_or_window(used: Tokens | None, estimate: Estimate, window: int | None, expected: str):
+def test_cap_or_window(used: TokenUsage | None, estimate: TokenEstimate, window: int | None, expected: str):
     assert cause(used, estimate, window) == expected

@@ -92,7 +92,7 @@ class Always:
     """In the place of `Ways`: merging pays, and need not be tried first."""
 
     def __init__(self, ways: Sequence[str]) -> None:
-        self._way = [way for way in ways if way != "single"][-1]
+        self._way = [way for way in ways if way != "off"][-1]
 
     def arrived(self, load: int, now: float) -> str:
         """The way to take."""
@@ -103,7 +103,7 @@ class Always:
 
     def view(self) -> dict[str, object]:
         """For the admin port."""
-        return {"way": self._way, "gain": 0.0}
+        return {"merge_mode": self._way, "gain": 0.0}
 
 
 def items_of(asked: Mapping[str, Any], path: str) -> list[Any]:

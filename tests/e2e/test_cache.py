@@ -58,10 +58,10 @@ async def test_it_stands_around_the_limits_where_it_is_wanted_at_all(
     upstream: FaultUpstream, caching: InProcessGateway, start_gateway: StartGateway
 ) -> None:
     entries = (await call(caching.admin_port, "GET", "/admin/stack")).json()
-    assert entries.index("ModelAccess") < entries.index("Look") < entries.index("Limit")
-    assert entries.index("Spend") < entries.index("Cache") < entries.index("Batching")
+    assert entries.index("ModelAccess") < entries.index("CacheLookup") < entries.index("KeyLimits")
+    assert entries.index("UsageAccounting") < entries.index("Cache") < entries.index("Batching")
     without = await start_gateway(settings(upstream.url))
-    assert not {"Look", "Cache"} & set((await call(without.admin_port, "GET", "/admin/stack")).json())
+    assert not {"CacheLookup", "Cache"} & set((await call(without.admin_port, "GET", "/admin/stack")).json())
 
 
 async def test_streams_and_whole_answers_come_from_one_entry(

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.complexity_served import by_doubt, by_score, dollars, serve
-from gateway.cli.router.dataset import Row
-from gateway.routing.cascade.answer_checks import Terms
+from gateway.cli.router.dataset import LabelledPrompt
+from gateway.routing.cascade.answer_checks import CheckPolicy
 from gateway.routing.complexity.features import Prompt
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import dump, shipped
 
-CHECKS = Terms(("arithmetic",))
+CHECKS = CheckPolicy(("arithmetic",))
 
 HARD = (
     "Design a distributed rate limiter for {} regions, compare token buckets with sliding windows, explain "
@@ -20,20 +20,20 @@ HARD = (
 )
 
 
-def table() -> list[Row]:
+def table() -> list[LabelledPrompt]:
     """Long questions that only the strong model gets right, short ones that both do, in a fixed mix."""
     rows = []
     for number in range(300):
         hard = number * 7 % 10 < 3
         text = HARD.format(number) if hard else f"What is the capital of country {number}?"
-        rows.append(Row(Prompt(text), float(not hard), 1.0, "1 + 1 = 3" if hard else "1 + 1 = 2"))
+        rows.append(LabelledPrompt(Prompt(text), float(not hard), 1.0, "1 + 1 = 3" if hard else "1 + 1 = 2"))
     return rows
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])
 async def test_the_share_buys_what_the_table_says(share: float, tmp_path: Path) -> None:
     rows = table()
-    scorer = Scorer(shipped())
+    scorer = PromptScorer(shipped())
     scores = sorted(scorer.score(row.prompt) for row in rows)
     file = tmp_path / "weights.json"
     file.write_bytes(dump(replace(shipped(), percentiles=[scores[at * 299 // 100] for at in range(101)])))

@@ -15,7 +15,7 @@ from doubles.vocabulary import ask
 from msgspec.structs import replace
 
 from gateway.assembly.gateway import Gateway
-from gateway.assembly.reload import Source
+from gateway.assembly.reload import ConfigSource
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.routing.complexity.weights import dump, shipped
@@ -187,6 +187,6 @@ def test_a_file_of_weights_that_is_of_no_use_is_a_problem_of_the_config(
     made = {"upstreams": {"local": {"base_url": "http://127.0.0.1:1/v1"}}, "models": {"mx": model}}
     file = tmp_path / "sluice.yaml"
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
-    found = Source(file, {}, {}).read()
+    found = ConfigSource(file, {}, {}).read()
     assert found.config is None
     assert [problem.path for problem in found.problems] == ["models.mx.complexity.weights"]

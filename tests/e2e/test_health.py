@@ -71,5 +71,5 @@ async def test_the_admin_port_shows_the_inside(gateway: InProcessGateway, view: 
 
 async def test_the_stack_is_shown_in_order(gateway: InProcessGateway) -> None:
     entries = (await call(gateway.admin_port, "GET", "/admin/stack")).json()
-    assert entries.index("Observe") < entries.index("Authenticate") < entries.index("ModelAccess")
+    assert entries.index("RequestMetrics") < entries.index("Authenticate") < entries.index("ModelAccess")
     assert entries[-1] == "Forward"

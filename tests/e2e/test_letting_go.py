@@ -16,7 +16,7 @@ from doubles.vocabulary import C0, CHAT, S0, ask
 from doubles.waiting import eventually
 
 from gateway.core.call import Call
-from gateway.http.server.response import Answer
+from gateway.http.server.response import Response
 from gateway.http.server.stream_response import ClientStream
 
 CLIENTS = 3
@@ -141,7 +141,7 @@ async def test_a_quiet_connection_keeps_nothing_of_its_last_call(
     upstream: FaultUpstream, start_gateway: StartGateway, body: dict[str, Any], around: str
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, **AROUND[around]))
-    kinds = (Answer, ClientStream, Call)
+    kinds = (Response, ClientStream, Call)
     before = alive(*kinds)
     async with await RawClient.open(gateway.port) as client:
         await client.request("POST", CHAT, body)

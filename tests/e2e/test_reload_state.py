@@ -22,7 +22,7 @@ from doubles.waiting import eventually
 
 from gateway.assembly.reload import take
 from gateway.config.load import load
-from gateway.usage.store import UsageTrouble
+from gateway.usage.store import UsageUnavailable
 
 Reload = Callable[[InProcessGateway, Mapping[str, Any]], Awaitable[str | None]]
 OTHER = ("authorization", f"Bearer {OTHER_KEY}")
@@ -280,7 +280,7 @@ async def test_where_that_cannot_be_known_the_old_config_stays_whole(
     gateway = await start_gateway(limited(upstream.url, {"rpm": 1}, usage=usage))
 
     async def spent(day: str) -> dict[str, int]:
-        raise UsageTrouble("the disk is gone")
+        raise UsageUnavailable("the disk is gone")
 
     ledger = gateway._gateway._accounts._ledger
     monkeypatch.setattr(ledger, "spent", spent)

@@ -10,9 +10,9 @@ import itertools
 
 import h11
 
-from gateway.core.errors import Failure
-from gateway.http.client.h1_connection import LeanConnection
-from gateway.http.client.h1_exchange import LeanExchange
+from gateway.core.errors import UpstreamFailure
+from gateway.http.client.h1_connection import H1Connection
+from gateway.http.client.h1_exchange import H1Exchange
 
 Outcome = tuple[int, bytes] | None
 """Status and body of a complete answer; None for a refused or unfinished one."""
@@ -23,10 +23,10 @@ _loop = asyncio.new_event_loop()
 class _Pool:
     """Takes connections back and forgets them."""
 
-    def free(self, connection: LeanConnection) -> None:
+    def release(self, connection: H1Connection) -> None:
         """It would serve another call."""
 
-    def gone(self, connection: LeanConnection) -> None:
+    def discard(self, connection: H1Connection) -> None:
         """It is closed."""
 
 
@@ -59,9 +59,9 @@ def lean(pieces: list[bytes]) -> Outcome:
 
 
 async def _lean(pieces: list[bytes]) -> Outcome:
-    connection, transport = LeanConnection(_Pool(), "up"), _Transport()
+    connection, transport = H1Connection(_Pool(), "up"), _Transport()
     connection.connection_made(transport)
-    exchange: LeanExchange = connection.ask(b"POST / HTTP/1.1\r\n\r\n", [], 0)
+    exchange: H1Exchange = connection.send(b"POST / HTTP/1.1\r\n\r\n", [], 0)
     for piece in pieces:
         if transport.closed:
             break
@@ -72,7 +72,7 @@ async def _lean(pieces: list[bytes]) -> Outcome:
     try:
         await exchange.head()
         body = await exchange.read(1 << 30, 0.0)
-    except Failure:
+    except UpstreamFailure:
         return None
     return exchange.status, body
 

@@ -15,9 +15,9 @@ import yaml
 
 from gateway.config.load import load
 from gateway.config.show import as_yaml
-from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
 from gateway.wire.http import host_check as request_head
-from gateway.wire.http.redaction import Masker
+from gateway.wire.http.redaction import Redactor
 from gateway.wire.http.retry_after import LONGEST_S, retry_after
 from gateway.wire.json import splice
 from gateway.wire.json.limits import MAX_DEPTH
@@ -28,7 +28,7 @@ from gateway.wire.openai.sse import EventSplitter, EventTooLarge
 
 _NAME = b'"another \\u00e9"'
 _SECRET = "up-key-9-secret"
-_masker = Masker([_SECRET])
+_masker = Redactor([_SECRET])
 _folder = Path(tempfile.mkdtemp(prefix="fuzz-config-"))
 
 
@@ -73,7 +73,7 @@ def _relayed(given: list[bytes]) -> tuple[bytes, bool]:
 def request(data: bytes) -> None:
     """The peek: an answer or a refusal, and what it says is what the body says to everybody else."""
     seen = openai.peek_request(data)
-    if isinstance(seen, Refusal):
+    if isinstance(seen, Rejection):
         assert seen.kind in (INVALID_JSON, INVALID_VALUE)
         return
     body = json.loads(data, parse_constant=_no_constant)

@@ -78,14 +78,14 @@ CASES = [
     ),
     Case(
         "SluiceFailingFast",
-        "callers who spoil their own calls count neither way",
+        "requests that fail because of the client are excluded",
         calls("ok", "0+920x120") | calls("truncated", "0+80x120") | calls("limited", "0+9000x120"),
         "2h",
         True,
     ),
     Case(
         "SluiceFailingFast",
-        "only callers' faults",
+        "only failures of clients",
         calls("client_error", "0+500x120") | calls("client_gone", "0+500x120"),
         "2h",
         False,
@@ -156,7 +156,7 @@ CASES = [
     Case("SluiceBudgetNear", "spent, and nobody tries", {LEFT % "g:1": "0x90"}, "30m", True),
     Case(
         "SluiceBudgetNear",
-        "the gateway that has heard last tells",
+        "the gateway with the lowest value counts",
         {LEFT % "g:1": "20x90", LEFT % "g:2": "5x90", COST: "0+0.166x90"},
         "80m",
         True,
@@ -206,7 +206,7 @@ def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
 
 
 def test_the_outcomes_that_the_rules_name_are_there() -> None:
-    rows = table(ROOT / "docs/operations.md", "outcome | means")
+    rows = table(ROOT / "docs/monitoring.md", "outcome | meaning")
     known = {outcome for names, *_ in rows for outcome in names.split(", ")}
     for rule in rules():
         for named in re.findall(r'outcome!?[=~]+"([\w|]+)"', rule["expr"]):

@@ -103,7 +103,7 @@ def test_the_columns_of_a_table_are_renamed_to_what_they_are_coloured_by(file: P
 
 def test_every_series_is_shown_and_every_series_that_is_shown_exists() -> None:
     known = {
-        row[0].strip("`") for row in table(ROOT / "docs/operations.md", "metric | type | labels | tells")
+        row[0].strip("`") for row in table(ROOT / "docs/monitoring.md", "metric | type | labels | meaning")
     }
     asked = [one.expr for one in (*queries(), *variables())]
     asked += [rule["expr"] for rule in rules()]

@@ -7,7 +7,7 @@ from doubles.upstream import FaultUpstream
 from transport_kit import KINDS, Caller, make
 
 from gateway.core.clock import monotonic
-from gateway.http.ticker import Sweep
+from gateway.http.ticker import Ticker
 
 
 @pytest.fixture(params=KINDS)
@@ -17,7 +17,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def caller(kind: str, upstream: FaultUpstream) -> AsyncIterator[Caller]:
-    sweep = Sweep(0.01, monotonic)
+    sweep = Ticker(0.01, monotonic)
     transport = make(kind, upstream.url, sweep)
     yield Caller(transport)
     await transport.close()

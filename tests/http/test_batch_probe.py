@@ -2,14 +2,12 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from doubles.virtual_time import run
 
-from gateway.core.errors import CONNECT, UPSTREAM_UNAVAILABLE, Failure
-from gateway.http.client.batch_probe import Offers
-from gateway.http.client.upstream import Upstream
+from gateway.core.errors import CONNECT, UPSTREAM_UNAVAILABLE, UpstreamFailure
+from gateway.http.client.batch_probe import BatchEndpointProbe
 
 
 class Engine:
@@ -22,7 +20,7 @@ class Engine:
     async def probe(self, path: str, body: bytes, deadline: float) -> int:
         self.asked += 1
         if self.status is None:
-            raise Failure(UPSTREAM_UNAVAILABLE, "no", cause=CONNECT)
+            raise UpstreamFailure(UPSTREAM_UNAVAILABLE, "no", cause=CONNECT)
         return self.status
 
 
@@ -31,8 +29,8 @@ class Scene:
 
     def __init__(self, status: int | None) -> None:
         self.engine = Engine(status)
-        server = cast("Upstream", SimpleNamespace(name="local", probe=self.engine.probe, transport=None))
-        self.offers = Offers({"local": server}, asyncio.get_running_loop().time)
+        server = SimpleNamespace(name="local", probe=self.engine.probe, transport=None)
+        self.offers = BatchEndpointProbe({"local": server}, asyncio.get_running_loop().time)
 
     async def after(self, seconds: float) -> bool:
         """What is known so many seconds later, when a question that this raises has been answered."""

@@ -19,9 +19,9 @@ from gateway.core.errors import (
     UPSTREAM_ERROR,
     UPSTREAM_UNAVAILABLE,
     Cause,
-    Failure,
+    UpstreamFailure,
 )
-from gateway.http.ticker import Sweep
+from gateway.http.ticker import Ticker
 
 CHUNKED = [("transfer-encoding", "chunked")]
 LENGTH = [("content-length", "10")]
@@ -73,12 +73,12 @@ async def test_a_stream_that_dies(caller: Caller, upstream: FaultUpstream, end: 
     async with asyncio.timeout(5):
         while sink.end is None:
             await asyncio.sleep(0)
-    assert isinstance(sink.end, Failure)
+    assert isinstance(sink.end, UpstreamFailure)
     assert sink.end.cause == RESET
 
 
-async def _fails(kind: str, url: str, connect_s: float = 5.0) -> Failure:
-    sweep = Sweep(0.01, monotonic)
+async def _fails(kind: str, url: str, connect_s: float = 5.0) -> UpstreamFailure:
+    sweep = Ticker(0.01, monotonic)
     transport = make(kind, url, sweep)
     try:
         return await Caller(transport).failure(connect_s=connect_s, within=10)

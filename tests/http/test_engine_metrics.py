@@ -9,8 +9,8 @@ from doubles.script import full
 from doubles.upstream import FaultUpstream
 
 from gateway.core.clock import monotonic
-from gateway.http.client.engine_metrics import STALE_S, EngineLoads, Source, metrics_url, read
-from gateway.routing.load import Engine
+from gateway.http.client.engine_metrics import STALE_S, EngineMetricsPoller, MetricsSource, metrics_url, read
+from gateway.routing.load import EngineLoad
 
 VLLM = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -31,11 +31,11 @@ LLAMA = b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 6\n"
 @pytest.mark.parametrize(
     ("kind", "page", "expected"),
     [
-        ("vllm", VLLM, Engine(7, 2, 0.5)),
-        ("vllm", OLD_VLLM, Engine(7, 2, 0.5)),
-        ("sglang", SGLANG, Engine(5, 1, 0.1)),
-        ("llamacpp", LLAMA, Engine(1, 6, None)),
-        ("llamacpp", LLAMA + b"llamacpp:kv_cache_usage_ratio 0.5\n", Engine(1, 6, 0.5)),
+        ("vllm", VLLM, EngineLoad(7, 2, 0.5)),
+        ("vllm", OLD_VLLM, EngineLoad(7, 2, 0.5)),
+        ("sglang", SGLANG, EngineLoad(5, 1, 0.1)),
+        ("llamacpp", LLAMA, EngineLoad(1, 6, None)),
+        ("llamacpp", LLAMA + b"llamacpp:kv_cache_usage_ratio 0.5\n", EngineLoad(1, 6, 0.5)),
         ("vllm", SGLANG, None),
         ("vllm", b"", None),
         ("llamacpp", b"llamacpp:requests_processing 1\nllamacpp:requests_deferred NaN\n", None),
@@ -43,7 +43,7 @@ LLAMA = b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 6\n"
         ("llamacpp", b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 1e999\n", None),
     ],
 )
-def test_the_names_of_each_engine(kind: str, page: bytes, expected: Engine | None) -> None:
+def test_the_names_of_each_engine(kind: str, page: bytes, expected: EngineLoad | None) -> None:
     assert read(kind, page) == expected
 
 
@@ -60,15 +60,17 @@ def test_the_page_stands_beside_the_endpoints(base_url: str, url: str) -> None:
 
 
 @asynccontextmanager
-async def following(upstream: FaultUpstream) -> AsyncIterator[EngineLoads]:
-    made = EngineLoads({"local": Source("vllm", upstream.url, [("authorization", "Bearer k")])}, monotonic)
+async def following(upstream: FaultUpstream) -> AsyncIterator[EngineMetricsPoller]:
+    made = EngineMetricsPoller(
+        {"local": MetricsSource("vllm", upstream.url, [("authorization", "Bearer k")])}, monotonic
+    )
     try:
         yield made
     finally:
         await made.close()
 
 
-async def known(loads: EngineLoads) -> Engine:
+async def known(loads: EngineMetricsPoller) -> EngineLoad:
     async with asyncio.timeout(5):
         while True:
             engine = loads.of("local", monotonic())
@@ -80,7 +82,7 @@ async def known(loads: EngineLoads) -> Engine:
 async def test_an_engine_is_asked_and_what_it_said_grows_stale(upstream: FaultUpstream) -> None:
     upstream.always([full(VLLM, content_type="text/plain")])
     async with following(upstream) as loads:
-        assert await known(loads) == Engine(7, 2, 0.5)
+        assert await known(loads) == EngineLoad(7, 2, 0.5)
         asked = upstream.calls[0]
         assert (asked.method, asked.target) == ("GET", "/metrics")
         assert asked.header("authorization") == ["Bearer k"]
@@ -105,6 +107,6 @@ async def test_one_that_never_answers_holds_up_nothing(upstream: FaultUpstream) 
 
 
 async def test_nobody_is_asked_where_no_route_needs_it() -> None:
-    loads = EngineLoads({}, monotonic)
+    loads = EngineMetricsPoller({}, monotonic)
     assert loads.of("local", 1.0) is None
     await loads.close()

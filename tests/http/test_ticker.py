@@ -3,7 +3,7 @@
 import asyncio
 
 from gateway.core.clock import monotonic
-from gateway.http.ticker import Sweep, interval_for
+from gateway.http.ticker import Ticker, interval_for
 
 
 class Watcher:
@@ -23,7 +23,7 @@ class Watcher:
 
 
 async def test_a_failing_watcher_does_not_stop_the_clock_of_the_others() -> None:
-    sweep = Sweep(0.001, monotonic)
+    sweep = Ticker(0.001, monotonic)
     bad, good = Watcher(fails=True), Watcher()
     sweep.add(bad)
     sweep.add(good)
@@ -34,7 +34,7 @@ async def test_a_failing_watcher_does_not_stop_the_clock_of_the_others() -> None
 
 
 async def test_the_timer_sleeps_without_watchers_and_wakes_with_the_next() -> None:
-    sweep = Sweep(0.001, monotonic)
+    sweep = Ticker(0.001, monotonic)
     first, second = Watcher(), Watcher()
     sweep.add(first)
     async with asyncio.timeout(5):

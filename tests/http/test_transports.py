@@ -14,9 +14,9 @@ from gateway.core.errors import (
     UPSTREAM_INVALID_RESPONSE,
     UPSTREAM_TIMEOUT,
     UPSTREAM_UNAVAILABLE,
-    Failure,
+    UpstreamFailure,
 )
-from gateway.http.ticker import Sweep
+from gateway.http.ticker import Ticker
 
 CHUNKED = [("transfer-encoding", "chunked")]
 
@@ -105,17 +105,17 @@ async def test_row_13_a_stale_connection_is_retried_once_unseen(
 async def test_row_1_a_closed_port(kind: str) -> None:
     async with FaultUpstream() as upstream:
         url = upstream.url
-    sweep = Sweep(0.01, monotonic)
+    sweep = Ticker(0.01, monotonic)
     transport = make(kind, url, sweep)
     failure = await Caller(transport).failure()
     assert failure.kind is UPSTREAM_UNAVAILABLE
-    assert failure.as_refusal().retry_after is not None
+    assert failure.as_rejection().retry_after is not None
     assert "127.0.0.1" not in failure.message
     await transport.close()
 
 
 async def test_row_7_an_unknown_host(kind: str) -> None:
-    sweep = Sweep(0.01, monotonic)
+    sweep = Ticker(0.01, monotonic)
     transport = make(kind, "http://no-such-host.invalid/v1", sweep)
     failure = await Caller(transport).failure(connect_s=5, within=10)
     assert failure.kind is UPSTREAM_UNAVAILABLE
@@ -125,7 +125,7 @@ async def test_row_7_an_unknown_host(kind: str) -> None:
 
 async def test_row_11_tls_to_a_server_without_it(kind: str, upstream: FaultUpstream) -> None:
     upstream.always([b"this is no TLS\r\n", FIN])
-    sweep = Sweep(0.01, monotonic)
+    sweep = Ticker(0.01, monotonic)
     transport = make(kind, upstream.url.replace("http:", "https:"), sweep)
     failure = await Caller(transport).failure()
     assert failure.kind in (UPSTREAM_ERROR, UPSTREAM_UNAVAILABLE)
@@ -231,7 +231,7 @@ async def test_bytes_after_an_answer_end_the_connection(caller: Caller, upstream
     upstream.reply([full(b'{"mine":1}') + full(b'{"not yours":1}')])
     try:
         _, body = await caller.read()
-    except Failure:
+    except UpstreamFailure:
         pass  # refused at once is as good
     else:
         assert body == b'{"mine":1}'
@@ -285,7 +285,7 @@ async def test_rows_35_36_a_stream_that_dies(caller: Caller, upstream: FaultUpst
     exchange, sink = await caller.send(), Sink()
     exchange.pump(sink)
     await until(lambda: sink.end is not None)
-    assert isinstance(sink.end, Failure)
+    assert isinstance(sink.end, UpstreamFailure)
     assert sink.end.kind is UPSTREAM_ERROR
     assert sink.body == b"data: 1\n\n"
 

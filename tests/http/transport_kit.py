@@ -1,11 +1,11 @@
 """What the tests of transports share: a sink, a caller, and a maker of either kind."""
 
 from gateway.core.clock import monotonic
-from gateway.core.errors import FIRST_BYTE, Cause, Failure
+from gateway.core.errors import FIRST_BYTE, Cause, UpstreamFailure
 from gateway.http.client.aiohttp_transport import AiohttpTransport
-from gateway.http.client.h1_pool import LeanTransport
+from gateway.http.client.h1_pool import H1Transport
 from gateway.http.client.transport import Exchange, Transport
-from gateway.http.ticker import Sweep
+from gateway.http.ticker import Ticker
 
 FIXED = [
     ("authorization", "Bearer up-key"),
@@ -20,7 +20,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
-        self.end: str | Failure | None = None
+        self.end: str | UpstreamFailure | None = None
 
     def data(self, piece: bytes) -> None:
         self.pieces.append(piece)
@@ -28,7 +28,7 @@ class Sink:
     def ended(self) -> None:
         self.end = "ended"
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: UpstreamFailure) -> None:
         self.end = failure
 
     @property
@@ -67,17 +67,17 @@ class Caller:
         within: float = 5.0,
         connect_s: float = 1.0,
         late: Cause = FIRST_BYTE,
-    ) -> Failure:
+    ) -> UpstreamFailure:
         """The Failure that one call ends with."""
         try:
             exchange = await self.send(within=within, connect_s=connect_s, late=late)
             body = await exchange.read(limit, monotonic() + within)
-        except Failure as failure:
+        except UpstreamFailure as failure:
             return failure
         raise AssertionError(f"no failure but {exchange.status} {body[:100]!r}")
 
 
-def make(kind: str, url: str, sweep: Sweep) -> Transport:
+def make(kind: str, url: str, sweep: Ticker) -> Transport:
     if kind == "httptools":
-        return LeanTransport("up", url, FIXED, sweep, monotonic)
+        return H1Transport("up", url, FIXED, sweep, monotonic)
     return AiohttpTransport("up", url, FIXED)

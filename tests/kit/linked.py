@@ -5,15 +5,17 @@ from collections import Counter
 from collections.abc import Callable
 
 from gateway.core.units import Secret
-from gateway.redis.command import Command, Head, Script, Trouble
-from gateway.redis.pipelined import Link
+from gateway.redis.command import Command, Head, RedisFailure, Script
+from gateway.redis.pipelined import PipelinedRedis
 
 ECHO = Script(b"return ARGV[1]")
 APPEND = Script(b"redis.call('RPUSH', KEYS[1], ARGV[1]) return ARGV[1]")
 TOUCH = Script(b"redis.call('SET', KEYS[1], '1', 'PX', 1000) return '1'")
 
 
-def link_to(url: str, counted: Counter[str], *, timeout: float = 0.5, **options: float | int) -> Link:
+def link_to(
+    url: str, counted: Counter[str], *, timeout: float = 0.5, **options: float | int
+) -> PipelinedRedis:
     """A link that counts its errors in `counted`. A patient one, where time-outs are not what is tested."""
 
     def probe() -> Command:
@@ -22,28 +24,28 @@ def link_to(url: str, counted: Counter[str], *, timeout: float = 0.5, **options:
     def count(kind: str) -> None:
         counted[kind] += 1
 
-    return Link(Secret(url), timeout, [ECHO, TOUCH], probe, count, **options)
+    return PipelinedRedis(Secret(url), timeout, [ECHO, TOUCH], probe, count, **options)
 
 
-async def ask(link: Link, text: bytes, script: Script = ECHO, key: bytes = b"list") -> bytes:
+async def ask(link: PipelinedRedis, text: bytes, script: Script = ECHO, key: bytes = b"list") -> bytes:
     """The reply to one call, or its Trouble raised."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    link.ask(Command(script, Head.of([key]), [text], _into(future), future))
+    link.request(Command(script, Head.of([key]), [text], _into(future), future))
     return await future
 
 
-def post(link: Link, text: bytes, *, first: bool = False) -> asyncio.Future[bytes]:
+def post(link: PipelinedRedis, text: bytes, *, first: bool = False) -> asyncio.Future[bytes]:
     """Posts an append to a list; the future tells what became of it."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    link.post(Command(APPEND, Head.of([b"list"]), [text], _into(future)), first=first)
+    link.enqueue(Command(APPEND, Head.of([b"list"]), [text], _into(future)), first=first)
     return future
 
 
-def _into(future: asyncio.Future[bytes]) -> Callable[[bytes | Trouble], None]:
-    def then(outcome: bytes | Trouble) -> None:
+def _into(future: asyncio.Future[bytes]) -> Callable[[bytes | RedisFailure], None]:
+    def then(outcome: bytes | RedisFailure) -> None:
         if future.done():
             return
-        if isinstance(outcome, Trouble):
+        if isinstance(outcome, RedisFailure):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)

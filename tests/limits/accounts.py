@@ -36,7 +36,9 @@ class Process:
     async def sent(self) -> None:
         """Returns when all that was posted before has been done."""
         done = asyncio.get_running_loop().create_future()
-        self.limits.link.post(Command(ANNOUNCE, Head.of([b"test:nothing"], b"x", b"5"), (), done.set_result))
+        self.limits.link.enqueue(
+            Command(ANNOUNCE, Head.of([b"test:nothing"], b"x", b"5"), (), done.set_result)
+        )
         await done
 
     def _count(self, kind: str) -> None:

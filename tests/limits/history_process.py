@@ -8,10 +8,10 @@ import asyncio
 import sys
 import time
 
-from gateway.core.caller import Terms
+from gateway.core.caller import KeyLimits
 from gateway.core.units import Secret
 from gateway.limits import shared_account as redis_account
-from gateway.limits.account import Ask, Denial, Reservation
+from gateway.limits.account import Denial, Reservation, ReservationRequest
 from gateway.limits.shared_limits import SharedAccount, SharedLimits
 from gateway.redis.command import Script
 
@@ -50,12 +50,12 @@ class Process:
         self.limits = SharedLimits(
             Secret(url), 0.3, "history", "local", _ignore, processes=4, clock=now, settling=0.5 * SPEED
         )
-        self.rate = self.limits.account("rate", Terms(rpm=RPM))
-        self.places = self.limits.account("places", Terms(concurrency=PLACES))
+        self.rate = self.limits.account("rate", KeyLimits(rpm=RPM))
+        self.places = self.limits.account("places", KeyLimits(concurrency=PLACES))
 
     async def reserve(self, account: SharedAccount) -> Reservation:
         while True:
-            outcome = await account.reserve(Ask(), DAY, now())
+            outcome = await account.reserve(ReservationRequest(), DAY, now())
             if isinstance(outcome, Reservation):
                 return outcome
             assert isinstance(outcome, Denial)

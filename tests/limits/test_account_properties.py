@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.core.caller import Terms
-from gateway.limits.account import Account, Ask, Denial, Reservation
+from gateway.core.caller import KeyLimits
+from gateway.limits.account import Account, Denial, Reservation, ReservationRequest
 
 RPM, TPM, PLACES, BUDGET = 20, 300, 4, 5_000
 
@@ -26,7 +26,7 @@ class Limited(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.account = Account(Terms(RPM, TPM, PLACES, BUDGET))
+        self.account = Account(KeyLimits(RPM, TPM, PLACES, BUDGET))
         self.now = 1000.0
         self.held: list[Held] = []
         self.admitted: list[tuple[float, float]] = []  # when, tokens: reserved, later used
@@ -38,14 +38,18 @@ class Limited(RuleBasedStateMachine):
 
     @rule(firm=st.integers(0, 320), guess=st.integers(0, 400), cost=st.integers(0, 900))
     def arrive(self, firm: int, guess: int, cost: int) -> None:
-        before = self.account.standing(self.now), self.account.places, self.account.gone
-        paid = not cost or (self.account.gone < BUDGET and self.account.gone + cost <= BUDGET)
+        before = self.account.status(self.now), self.account.in_flight, self.account.spent_today
+        paid = not cost or (self.account.spent_today < BUDGET and self.account.spent_today + cost <= BUDGET)
         wanted = firm if firm or guess else -TPM  # who wants no tokens waits for none, whatever is owed
-        free = self.account.places < PLACES and self.would_fit(wanted, self.now)
-        outcome = self.account.reserve(Ask(firm, guess, cost), "d", self.now)
+        free = self.account.in_flight < PLACES and self.would_fit(wanted, self.now)
+        outcome = self.account.reserve(ReservationRequest(firm, guess, cost), "d", self.now)
         assert isinstance(outcome, Reservation) == (paid and free)
         if isinstance(outcome, Denial):
-            assert (self.account.standing(self.now), self.account.places, self.account.gone) == before
+            assert (
+                self.account.status(self.now),
+                self.account.in_flight,
+                self.account.spent_today,
+            ) == before
             if outcome.limit in ("rpm", "tpm") and outcome.wait < 1e9:
                 assert self.would_fit(firm, self.now + outcome.wait)
         else:
@@ -79,15 +83,17 @@ class Limited(RuleBasedStateMachine):
 
     @invariant()
     def places_and_dollars_add_up(self) -> None:
-        assert self.account.places == len(self.held) <= PLACES
-        assert self.account.gone == self.spent + sum(one.reservation.cost for one in self.held) <= BUDGET
+        assert self.account.in_flight == len(self.held) <= PLACES
+        assert (
+            self.account.spent_today == self.spent + sum(one.reservation.cost for one in self.held) <= BUDGET
+        )
 
     def teardown(self) -> None:
         while self.held:
             one = self.held.pop()
             self.account.settle(one.reservation, 0, 0, self.now)
-        assert self.account.places == 0
-        assert self.account.gone == self.spent
+        assert self.account.in_flight == 0
+        assert self.account.spent_today == self.spent
 
 
 TestLimited = Limited.TestCase
@@ -103,11 +109,11 @@ TestLimited.settings = settings(max_examples=150, stateful_step_count=40, deadli
 def test_who_is_refused_at_the_door_is_refused_behind_it_and_told_the_same(
     calls: list[tuple[float, int]], firm: int, guess: int
 ) -> None:
-    account, now = Account(Terms(rpm=4, tpm=300, concurrency=6, usd_per_day=2)), 1000.0
+    account, now = Account(KeyLimits(rpm=4, tpm=300, concurrency=6, usd_per_day=2)), 1000.0
     for seconds, tokens in calls:
         now += seconds
-        account.reserve(Ask(tokens, cost=tokens % 2), "d", now)
-        denial = account.full(now)
+        account.reserve(ReservationRequest(tokens, committed_cost=tokens % 2), "d", now)
+        denial = account.exhausted(now)
         if denial is not None:
-            assert account.reserve(Ask(firm, guess), "d", now) == denial
-            assert account.full(now) == denial
+            assert account.reserve(ReservationRequest(firm, guess), "d", now) == denial
+            assert account.exhausted(now) == denial

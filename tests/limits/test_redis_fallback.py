@@ -9,8 +9,8 @@ from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
 from limits.accounts import DAY, Clocks, Process
 
-from gateway.core.caller import Terms
-from gateway.limits.account import Ask, Denial, Reservation
+from gateway.core.caller import KeyLimits
+from gateway.limits.account import Denial, Reservation, ReservationRequest
 from gateway.limits.membership import ANNOUNCE
 from gateway.limits.shared_account import UNAVAILABLE
 from gateway.limits.shared_limits import SharedAccount
@@ -51,12 +51,12 @@ async def start(server: RedisServer, clocks: Clocks) -> AsyncIterator[Start]:
 
 async def count(accounts: list[SharedAccount], clocks: Clocks, tries: int, *ask: int) -> int:
     """How many of so many calls in each process are admitted now."""
-    calls = [one.reserve(Ask(*ask), DAY, clocks.now) for one in accounts for _ in range(tries)]
+    calls = [one.reserve(ReservationRequest(*ask), DAY, clocks.now) for one in accounts for _ in range(tries)]
     return sum(isinstance(one, Reservation) for one in await asyncio.gather(*calls))
 
 
 async def taken(account: SharedAccount, clocks: Clocks, *ask: int) -> Reservation:
-    outcome = await account.reserve(Ask(*ask), DAY, clocks.now)
+    outcome = await account.reserve(ReservationRequest(*ask), DAY, clocks.now)
     assert isinstance(outcome, Reservation)
     return outcome
 
@@ -64,7 +64,7 @@ async def taken(account: SharedAccount, clocks: Clocks, *ask: int) -> Reservatio
 async def down(server: RedisServer, processes: list[Process]) -> None:
     server.kill()
     for one in processes:
-        one.limits.link.post(
+        one.limits.link.enqueue(
             Command(ANNOUNCE, Head.of([b"test:nothing"], b"x", b"5"), (), lambda _: None)
         )  # it notices when it sends
     await eventually(lambda: not any(one.limits.link.up for one in processes), "all know that it is down")
@@ -78,7 +78,7 @@ async def up(processes: list[Process]) -> None:
 
 async def test_alone_each_process_has_its_share(server, start, clocks):
     processes = await start(4)
-    accounts = [one.limits.account("team", Terms(rpm=40)) for one in processes]
+    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
     await down(server, processes)
     assert await count(accounts, clocks, 40) == 40
     clocks.now += 30.0
@@ -87,18 +87,20 @@ async def test_alone_each_process_has_its_share(server, start, clocks):
 
 async def test_alone_begins_at_the_level_last_seen(server, start, clocks):
     processes = await start(4)
-    accounts = [one.limits.account("team", Terms(rpm=40, tpm=4000)) for one in processes]
+    accounts = [one.limits.account("team", KeyLimits(rpm=40, tpm=4000)) for one in processes]
     assert await count(accounts[:1], clocks, 30) == 30
     assert await count(accounts, clocks, 0) == 0
     for one in accounts[1:]:  # each sees the level, by a call that is denied
-        assert await one.reserve(Ask(firm=4001), DAY, clocks.now) == Denial("too_large", float("inf"))
+        assert await one.reserve(ReservationRequest(committed=4001), DAY, clocks.now) == Denial(
+            "too_large", float("inf")
+        )
     await down(server, processes)
     assert 8 <= await count(accounts, clocks, 40) <= 10
 
 
 async def test_alone_what_a_guess_costs_takes_only_what_the_share_has_left(server, start, clocks):
     processes = await start(2)
-    account = processes[0].limits.account("team", Terms(usd_per_day=1000))
+    account = processes[0].limits.account("team", KeyLimits(usd_per_day=1000))
     await down(server, processes)
     assert (await taken(account, clocks, 0, 0, 10, 900)).cost == 500
     assert await count([account], clocks, 1, 0, 0, 1, 900) == 0
@@ -106,28 +108,30 @@ async def test_alone_what_a_guess_costs_takes_only_what_the_share_has_left(serve
 
 async def test_a_share_is_at_least_one(server, start, clocks):
     processes = await start(3)
-    accounts = [one.limits.account("team", Terms(rpm=1, concurrency=2)) for one in processes]
+    accounts = [one.limits.account("team", KeyLimits(rpm=1, concurrency=2)) for one in processes]
     await down(server, processes)
     assert await count(accounts, clocks, 3) == 3
 
 
 async def test_a_call_larger_than_the_share_goes_into_debt_once(server, start, clocks):
     processes = await start(4)
-    account = processes[0].limits.account("team", Terms(tpm=400))
+    account = processes[0].limits.account("team", KeyLimits(tpm=400))
     await down(server, processes)
-    assert await account.reserve(Ask(firm=401), DAY, clocks.now) == Denial("too_large", float("inf"))
+    assert await account.reserve(ReservationRequest(committed=401), DAY, clocks.now) == Denial(
+        "too_large", float("inf")
+    )
     call = await taken(account, clocks, 400)
     assert call.tokens == 400
     account.settle(call, 400, 0, clocks.now)
     clocks.now += 239.0  # at the share's rate of 100 a minute
-    assert isinstance(await account.reserve(Ask(firm=100), DAY, clocks.now), Denial)
+    assert isinstance(await account.reserve(ReservationRequest(committed=100), DAY, clocks.now), Denial)
     clocks.now += 2.0
-    assert isinstance(await account.reserve(Ask(firm=1), DAY, clocks.now), Reservation)
+    assert isinstance(await account.reserve(ReservationRequest(committed=1), DAY, clocks.now), Reservation)
 
 
 async def test_recovery_gives_no_second_burst(server, start, clocks):
     processes = await start(4)
-    accounts = [one.limits.account("team", Terms(rpm=40)) for one in processes]
+    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
     await down(server, processes)
     assert await count(accounts, clocks, 40) == 40
     server.start()
@@ -140,7 +144,7 @@ async def test_recovery_gives_no_second_burst(server, start, clocks):
 async def test_the_share_holds_until_all_processes_are_back(server, start, clocks):
     """The first that is back does not know yet what the others have admitted."""
     processes = await start(4, settling=0.5)
-    accounts = [one.limits.account("team", Terms(rpm=40)) for one in processes]
+    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
     await down(server, processes)
     server.start()
     await up(processes)
@@ -153,7 +157,7 @@ async def test_the_share_holds_until_all_processes_are_back(server, start, clock
 async def test_no_window_over_an_outage_sees_more_than_the_limit(server, start, clocks):
     """An outage of a minute and a half under saturation, Redis empty afterwards."""
     processes = await start(4)
-    accounts = [one.limits.account("team", Terms(rpm=40)) for one in processes]
+    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
     admitted = [await count(accounts, clocks, 15)]
     assert await count(accounts, clocks, 1) == 0  # now each has seen what all have used
     await down(server, processes)
@@ -174,7 +178,7 @@ async def test_no_window_over_an_outage_sees_more_than_the_limit(server, start, 
 
 async def test_what_was_admitted_alone_is_settled_in_redis_when_it_is_back(server, start, clocks):
     processes = await start(2)
-    first, second = [one.limits.account("team", Terms(None, 1000, 3, 10_000)) for one in processes]
+    first, second = [one.limits.account("team", KeyLimits(None, 1000, 3, 10_000)) for one in processes]
     await down(server, processes)
     ended, open_ = await taken(first, clocks, 100, 0, 1000), await taken(second, clocks, 400, 0, 3000)
     first.settle(ended, 40, 100, clocks.now)
@@ -188,11 +192,11 @@ async def test_what_was_admitted_alone_is_settled_in_redis_when_it_is_back(serve
 
 async def left(account: SharedAccount, clocks: Clocks) -> tuple[int, int, int]:
     """Tokens that are left as seen by a call that is denied; dollars and places as found by taking them."""
-    await account.reserve(Ask(firm=10**6), DAY, clocks.now)
+    await account.reserve(ReservationRequest(committed=10**6), DAY, clocks.now)
     low, high = 0, 10_001
     while high - low > 1:
         middle = (low + high) // 2
-        outcome = await account.reserve(Ask(cost=middle), DAY, clocks.now)
+        outcome = await account.reserve(ReservationRequest(committed_cost=middle), DAY, clocks.now)
         if isinstance(outcome, Reservation):
             account.settle(outcome, 0, 0, clocks.now)
             low = middle
@@ -200,25 +204,25 @@ async def left(account: SharedAccount, clocks: Clocks) -> tuple[int, int, int]:
             assert outcome.limit == "usd_per_day"
             high = middle
     places = []
-    while isinstance(more := await account.reserve(Ask(), DAY, clocks.now), Reservation):
+    while isinstance(more := await account.reserve(ReservationRequest(), DAY, clocks.now), Reservation):
         places.append(more)
     for one in places:
         account.settle(one, 0, 0, clocks.now)
-    return account.standing(clocks.now).tokens_left, low, len(places)
+    return account.status(clocks.now).tokens_left, low, len(places)
 
 
 async def test_places_held_in_redis_count_while_alone(server, start, clocks):
     processes = await start(1)
-    account = processes[0].limits.account("team", Terms(concurrency=2))
+    account = processes[0].limits.account("team", KeyLimits(concurrency=2))
     before = [await taken(account, clocks) for _ in range(2)]
     await down(server, processes)
-    assert isinstance(await account.reserve(Ask(), DAY, clocks.now), Denial)
+    assert isinstance(await account.reserve(ReservationRequest(), DAY, clocks.now), Denial)
     account.settle(before[0], 0, 0, clocks.now)
     alone = await taken(account, clocks)
-    assert isinstance(await account.reserve(Ask(), DAY, clocks.now), Denial)
+    assert isinstance(await account.reserve(ReservationRequest(), DAY, clocks.now), Denial)
     server.start()
     await up(processes)
-    assert isinstance(await account.reserve(Ask(), DAY, clocks.now), Denial)
+    assert isinstance(await account.reserve(ReservationRequest(), DAY, clocks.now), Denial)
     account.settle(alone, 0, 0, clocks.now)
     await processes[0].sent()
     assert await count([account], clocks, 5) == 1
@@ -227,9 +231,9 @@ async def test_places_held_in_redis_count_while_alone(server, start, clocks):
 
 async def test_closed_refuses_and_open_admits(server, start, clocks):
     processes = await start(1, "closed")
-    account = processes[0].limits.account("team", Terms(rpm=1))
+    account = processes[0].limits.account("team", KeyLimits(rpm=1))
     await down(server, processes)
-    assert await account.reserve(Ask(), DAY, clocks.now) is UNAVAILABLE
+    assert await account.reserve(ReservationRequest(), DAY, clocks.now) is UNAVAILABLE
     server.start()
     await up(processes)
     assert await count([account], clocks, 5) == 1
@@ -237,7 +241,7 @@ async def test_closed_refuses_and_open_admits(server, start, clocks):
 
 async def test_open_admits_all_and_enters_the_dollars_afterwards(server, start, clocks):
     processes = await start(1, "open")
-    account = processes[0].limits.account("team", Terms(1, 10, 1, 1000))
+    account = processes[0].limits.account("team", KeyLimits(1, 10, 1, 1000))
     await down(server, processes)
     calls = [await taken(account, clocks, 100, 0, 100) for _ in range(9)]
     for one in calls[1:]:
@@ -247,29 +251,29 @@ async def test_open_admits_all_and_enters_the_dollars_afterwards(server, start, 
     account.settle(calls[0], 0, 0, clocks.now)
     await processes[0].sent()
     clocks.now += 3600.0
-    denial = await account.reserve(Ask(1, 0, 601), DAY, clocks.now)
+    denial = await account.reserve(ReservationRequest(1, 0, 601), DAY, clocks.now)
     assert denial == Denial("usd_per_day", float("inf"))
-    assert isinstance(await account.reserve(Ask(1, 0, 600), DAY, clocks.now), Reservation)
+    assert isinstance(await account.reserve(ReservationRequest(1, 0, 600), DAY, clocks.now), Reservation)
 
 
 async def test_row_56_a_reservation_whose_reply_never_came_is_undone(server, start, clocks):
     """Redis takes the call while it is stopped, and does it when it goes on; nobody waits for it then."""
     processes = await start(1, "closed", timeout=0.05)
-    account = processes[0].limits.account("team", Terms(None, 1000, 1, 1000))
+    account = processes[0].limits.account("team", KeyLimits(None, 1000, 1, 1000))
     await up(processes)
     server.pause()
-    assert await account.reserve(Ask(1000, 0, 1000), DAY, clocks.now) is UNAVAILABLE
+    assert await account.reserve(ReservationRequest(1000, 0, 1000), DAY, clocks.now) is UNAVAILABLE
     assert not processes[0].limits.link.up
     server.resume()
     await up(processes)
-    outcome = await account.reserve(Ask(1000, 0, 1000), DAY, clocks.now)
+    outcome = await account.reserve(ReservationRequest(1000, 0, 1000), DAY, clocks.now)
     assert isinstance(outcome, Reservation)
 
 
 @pytest.mark.parametrize("how", ["FLUSHALL", "restart"])
 async def test_row_59_an_emptied_redis_is_filled_from_what_was_seen(server, start, clocks, how):
     processes = await start(2)
-    first, second = [one.limits.account("team", Terms(10, 1000, None, 1000)) for one in processes]
+    first, second = [one.limits.account("team", KeyLimits(10, 1000, None, 1000)) for one in processes]
     assert await count([first], clocks, 6, 100, 0, 100) == 6
     assert await count([second], clocks, 2, 50, 0, 50) == 2
     if how == "FLUSHALL":
@@ -282,19 +286,19 @@ async def test_row_59_an_emptied_redis_is_filled_from_what_was_seen(server, star
     assert await count([second], clocks, 9, 10, 0, 10) == 2
     assert await count([first], clocks, 9, 10, 0, 10) == 0
     clocks.now += 600.0
-    assert isinstance(await first.reserve(Ask(0, 0, 281), DAY, clocks.now), Denial)
-    assert isinstance(await first.reserve(Ask(0, 0, 280), DAY, clocks.now), Reservation)
+    assert isinstance(await first.reserve(ReservationRequest(0, 0, 281), DAY, clocks.now), Denial)
+    assert isinstance(await first.reserve(ReservationRequest(0, 0, 280), DAY, clocks.now), Reservation)
 
 
 async def test_row_58_a_fail_over_that_lost_the_last_writes_is_noticed(server, start, clocks):
     processes = await start(1)
-    account = processes[0].limits.account("team", Terms(rpm=10, usd_per_day=1000))
+    account = processes[0].limits.account("team", KeyLimits(rpm=10, usd_per_day=1000))
     assert await count([account], clocks, 3, 0, 0, 100) == 3
     copy(server, "", "old:")
     assert await count([account], clocks, 5, 0, 0, 100) == 5
     copy(server, "old:", "")
     assert await count([account], clocks, 9, 0, 0, 100) == 2
-    assert isinstance(await account.reserve(Ask(0, 0, 1), DAY, clocks.now), Denial)
+    assert isinstance(await account.reserve(ReservationRequest(0, 0, 1), DAY, clocks.now), Denial)
 
 
 def copy(server: RedisServer, source: str, target: str) -> None:
@@ -306,21 +310,21 @@ def copy(server: RedisServer, source: str, target: str) -> None:
 
 async def test_row_59_places_that_redis_lost_come_back_with_the_renewal(server, start, clocks):
     processes = await start(2)
-    first, second = [one.limits.account("team", Terms(concurrency=1)) for one in processes]
+    first, second = [one.limits.account("team", KeyLimits(concurrency=1)) for one in processes]
     call = await taken(first, clocks)
     server.command("FLUSHALL")
     clocks.now += 10.0
     first.renew(clocks.now)
     await processes[0].sent()
-    assert isinstance(await second.reserve(Ask(), DAY, clocks.now), Denial)
+    assert isinstance(await second.reserve(ReservationRequest(), DAY, clocks.now), Denial)
     first.settle(call, 0, 0, clocks.now)
     await processes[0].sent()
-    assert isinstance(await second.reserve(Ask(), DAY, clocks.now), Reservation)
+    assert isinstance(await second.reserve(ReservationRequest(), DAY, clocks.now), Reservation)
 
 
 async def test_row_59_a_poisoned_key_leaves_one_share_and_the_others_alone(server, start, clocks):
     processes = await start(1)
-    account, other = (processes[0].limits.account(name, Terms(rpm=10)) for name in ("team", "other"))
+    account, other = (processes[0].limits.account(name, KeyLimits(rpm=10)) for name in ("team", "other"))
     assert await count([account], clocks, 4) == 4
     key = next(one for one in server.command("KEYS", "*").split(b"\r\n") if one.endswith(b":meters"))
     server.command("DEL", key.decode())
@@ -340,7 +344,7 @@ async def test_row_59_a_poisoned_key_leaves_one_share_and_the_others_alone(serve
 
 async def test_row_59_nonsense_in_a_key_is_as_good_as_an_empty_redis(server, start, clocks):
     processes = await start(1)
-    account = processes[0].limits.account("team", Terms(rpm=10, usd_per_day=1000))
+    account = processes[0].limits.account("team", KeyLimits(rpm=10, usd_per_day=1000))
     assert await count([account], clocks, 4, 0, 0, 100) == 4
     for key in server.command("KEYS", "*").split(b"\r\n"):
         if key.endswith(b":meters") or b":usd:" in key:
@@ -350,7 +354,7 @@ async def test_row_59_nonsense_in_a_key_is_as_good_as_an_empty_redis(server, sta
 
 async def test_row_59_scripts_flushed_under_load(server, start, clocks):
     processes = await start(2)
-    accounts = [one.limits.account("team", Terms(rpm=50)) for one in processes]
+    accounts = [one.limits.account("team", KeyLimits(rpm=50)) for one in processes]
     admitted = 0
     for _ in range(20):
         server.command("SCRIPT", "FLUSH")
@@ -367,14 +371,14 @@ async def test_all_keys_of_a_script_are_in_one_slot_of_a_cluster(tmp_path, clock
         )
         process = Process(server.url, clocks)
         await process.limits.start()
-        account = process.limits.account("{odd} name", Terms(10, 1000, 5, 1000))
+        account = process.limits.account("{odd} name", KeyLimits(10, 1000, 5, 1000))
         call = await taken(account, clocks, 10, 10, 10)
         account.renew(clocks.now + 60)
         account.settle(call, 5, 5, clocks.now)
         await process.sent()
         server.command("CLIENT", "PAUSE", "700")  # longer than the time-out: alone, then a push
-        assert isinstance(await account.reserve(Ask(10, 0, 10), DAY, clocks.now), Reservation)
+        assert isinstance(await account.reserve(ReservationRequest(10, 0, 10), DAY, clocks.now), Reservation)
         await up([process])
-        assert account.standing(clocks.now).requests_left == 8
+        assert account.status(clocks.now).requests_left == 8
         assert set(process.counted) <= {"timeout"}
         await process.limits.stop()

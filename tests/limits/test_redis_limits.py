@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from limits.accounts import DAY, Clocks, Process
 
-from gateway.core.caller import Standing, Terms
-from gateway.limits.account import Account, Ask, Denial, Reservation
+from gateway.core.caller import KeyLimits, LimitStatus
+from gateway.limits.account import Account, Denial, Reservation, ReservationRequest
 from gateway.limits.shared_limits import SharedAccount
 
 Start = Callable[..., "asyncio.Future[Process]"]
@@ -38,19 +38,19 @@ async def processes(redis_server: RedisServer, clocks: Clocks) -> AsyncIterator[
         assert not one.counted
 
 
-def everywhere(processes: list[Process], terms: Terms, name: str = "team") -> list[SharedAccount]:
+def everywhere(processes: list[Process], terms: KeyLimits, name: str = "team") -> list[SharedAccount]:
     """The same key's account in every process."""
     return [one.limits.account(name, terms) for one in processes]
 
 
 async def reserve(account: SharedAccount, now: float, *ask: int) -> Reservation | Denial:
-    outcome = await account.reserve(Ask(*ask), DAY, now)
+    outcome = await account.reserve(ReservationRequest(*ask), DAY, now)
     assert isinstance(outcome, Reservation | Denial)
     return outcome
 
 
 async def test_rate_01_of_200_calls_at_once_exactly_the_limit_passes(processes, clocks):
-    account = processes[0].limits.account("team", Terms(rpm=10))
+    account = processes[0].limits.account("team", KeyLimits(rpm=10))
     outcomes = await asyncio.gather(*(reserve(account, clocks.now) for _ in range(200)))
     assert sum(isinstance(one, Reservation) for one in outcomes) == 10
     denied = [one for one in outcomes if isinstance(one, Denial)]
@@ -59,7 +59,7 @@ async def test_rate_01_of_200_calls_at_once_exactly_the_limit_passes(processes, 
 
 
 async def test_rate_02_three_processes_share_one_limit(processes, clocks):
-    accounts = everywhere(processes, Terms(rpm=30, tpm=3000, concurrency=4))
+    accounts = everywhere(processes, KeyLimits(rpm=30, tpm=3000, concurrency=4))
     calls = [reserve(one, clocks.now, 100) for _ in range(30) for one in accounts]
     taken = [one for one in await asyncio.gather(*calls) if isinstance(one, Reservation)]
     assert len(taken) == 4
@@ -77,13 +77,13 @@ async def test_rate_02_three_processes_share_one_limit(processes, clocks):
 
 
 async def test_rate_11_as_many_pass_in_sequence_as_the_limits_add_up_to(processes, clocks):
-    accounts = [processes[0].limits.account(f"key-{number}", Terms(rpm=6)) for number in range(4)]
+    accounts = [processes[0].limits.account(f"key-{number}", KeyLimits(rpm=6)) for number in range(4)]
     outcomes = [await reserve(accounts[number % 4], clocks.now) for number in range(28)]
     assert [isinstance(one, Reservation) for one in outcomes] == [True] * 24 + [False] * 4
 
 
 async def test_what_is_settled_by_one_process_is_free_for_another(processes, clocks):
-    first, second, _ = everywhere(processes, Terms(tpm=1000))
+    first, second, _ = everywhere(processes, KeyLimits(tpm=1000))
     taken = await reserve(first, clocks.now, 900)
     assert isinstance(taken, Reservation)
     assert await reserve(second, clocks.now, 900) == Denial("tpm", pytest.approx(48.0))
@@ -93,18 +93,18 @@ async def test_what_is_settled_by_one_process_is_free_for_another(processes, clo
 
 
 async def test_to_settle_twice_does_nothing(processes, clocks):
-    account = processes[0].limits.account("team", Terms(tpm=1000))
+    account = processes[0].limits.account("team", KeyLimits(tpm=1000))
     taken = await reserve(account, clocks.now, 900)
     assert isinstance(taken, Reservation)
     for _ in range(3):
         account.settle(taken, 400, 0, clocks.now)
     await processes[0].sent()
-    assert account.standing(clocks.now).tokens_left == 600
+    assert account.status(clocks.now).tokens_left == 600
 
 
 async def test_concurrency_is_never_above_the_limit(processes, clocks):
     """RATE-02: three processes, calls of random length, some callers leave."""
-    accounts = everywhere(processes, Terms(concurrency=5))
+    accounts = everywhere(processes, KeyLimits(concurrency=5))
     random = Random(7)
     inside = highest = served = 0
 
@@ -136,9 +136,9 @@ async def test_concurrency_is_never_above_the_limit(processes, clocks):
 
 
 async def test_a_caller_that_leaves_while_it_waits_keeps_nothing(processes, clocks):
-    account = processes[0].limits.account("team", Terms(tpm=1000, concurrency=1, usd_per_day=10))
+    account = processes[0].limits.account("team", KeyLimits(tpm=1000, concurrency=1, usd_per_day=10))
     for turns in range(6):
-        task = asyncio.create_task(account.reserve(Ask(900, 0, 10), DAY, clocks.now))
+        task = asyncio.create_task(account.reserve(ReservationRequest(900, 0, 10), DAY, clocks.now))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -153,12 +153,12 @@ async def test_a_caller_that_leaves_while_it_waits_keeps_nothing(processes, cloc
 
 
 async def test_a_cancellation_in_the_same_turn_as_the_reply_keeps_nothing(processes, clocks, monkeypatch):
-    account = processes[0].limits.account("team", Terms(concurrency=1))
+    account = processes[0].limits.account("team", KeyLimits(concurrency=1))
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     waiter.add_done_callback(lambda _: task.cancel())  # before the task itself is woken
     monkeypatch.setattr(loop, "create_future", lambda: waiter)
-    task = asyncio.create_task(account.reserve(Ask(), DAY, clocks.now))
+    task = asyncio.create_task(account.reserve(ReservationRequest(), DAY, clocks.now))
     await asyncio.sleep(0)
     monkeypatch.undo()
     with pytest.raises(asyncio.CancelledError):
@@ -172,10 +172,10 @@ async def test_the_places_of_a_killed_process_come_back_after_the_lease(redis_se
     killed, other = (Process(redis_server.url, clocks, lease=30.0) for _ in range(2))
     await killed.limits.start()
     await other.limits.start()
-    taken = await reserve(killed.limits.account("team", Terms(concurrency=1)), clocks.now)
+    taken = await reserve(killed.limits.account("team", KeyLimits(concurrency=1)), clocks.now)
     assert isinstance(taken, Reservation)
     await killed.limits.stop()  # it never settles
-    account = other.limits.account("team", Terms(concurrency=1))
+    account = other.limits.account("team", KeyLimits(concurrency=1))
     clocks.now += 29.9
     assert isinstance(await reserve(account, clocks.now), Denial)
     clocks.now += 0.2
@@ -184,7 +184,7 @@ async def test_the_places_of_a_killed_process_come_back_after_the_lease(redis_se
 
 
 async def test_a_long_call_keeps_its_place_by_renewal(processes, clocks):
-    first, second, _ = everywhere(processes, Terms(concurrency=1))
+    first, second, _ = everywhere(processes, KeyLimits(concurrency=1))
     assert isinstance(await reserve(first, clocks.now), Reservation)
     for _ in range(10):
         clocks.now += 10.0
@@ -194,7 +194,7 @@ async def test_a_long_call_keeps_its_place_by_renewal(processes, clocks):
 
 
 async def test_a_call_settled_after_its_lease_still_gives_back(processes, clocks):
-    account = processes[0].limits.account("team", Terms(usd_per_day=1000))
+    account = processes[0].limits.account("team", KeyLimits(usd_per_day=1000))
     taken = await reserve(account, clocks.now, 0, 0, 900)
     assert isinstance(taken, Reservation)
     clocks.now += 100.0
@@ -205,7 +205,7 @@ async def test_a_call_settled_after_its_lease_still_gives_back(processes, clocks
 
 
 async def test_a_thousand_calls_at_the_edge_of_a_budget_do_not_overspend_it(processes, clocks):
-    accounts = everywhere(processes, Terms(usd_per_day=10_000))
+    accounts = everywhere(processes, KeyLimits(usd_per_day=10_000))
     calls = [reserve(accounts[number % 3], clocks.now, 0, 0, 333) for number in range(1000)]
     taken = [one for one in await asyncio.gather(*calls) if isinstance(one, Reservation)]
     assert len(taken) == 30
@@ -214,7 +214,7 @@ async def test_a_thousand_calls_at_the_edge_of_a_budget_do_not_overspend_it(proc
 
 
 async def test_what_a_guess_costs_refuses_nobody_who_has_not_heard_what_others_spent(processes, clocks):
-    first, second, third = everywhere(processes, Terms(usd_per_day=1000))
+    first, second, third = everywhere(processes, KeyLimits(usd_per_day=1000))
     seen = await reserve(second, clocks.now, 0, 0, 10)
     assert isinstance(seen, Reservation)
     assert isinstance(await reserve(first, clocks.now, 0, 0, 900), Reservation)
@@ -228,7 +228,7 @@ async def test_what_a_guess_costs_refuses_nobody_who_has_not_heard_what_others_s
 
 
 async def test_free_calls_pass_when_the_dollars_are_spent(processes, clocks):
-    first, second = everywhere(processes, Terms(rpm=3, usd_per_day=100))[:2]
+    first, second = everywhere(processes, KeyLimits(rpm=3, usd_per_day=100))[:2]
     assert isinstance(await reserve(first, clocks.now, 0, 0, 100), Reservation)
     assert await reserve(second, clocks.now, 0, 0, 0, 5) == Denial("usd_per_day", math.inf)
     free = await reserve(second, clocks.now)
@@ -239,25 +239,31 @@ async def test_free_calls_pass_when_the_dollars_are_spent(processes, clocks):
 
 
 async def test_each_day_has_its_own_dollars(processes, clocks):
-    account = processes[0].limits.account("team", Terms(usd_per_day=100))
-    yesterday = await account.reserve(Ask(cost=100), "2026-11-28", clocks.now)
+    account = processes[0].limits.account("team", KeyLimits(usd_per_day=100))
+    yesterday = await account.reserve(ReservationRequest(committed_cost=100), "2026-11-28", clocks.now)
     assert isinstance(yesterday, Reservation)
-    assert isinstance(await account.reserve(Ask(cost=1), "2026-11-28", clocks.now), Denial)
-    assert isinstance(await account.reserve(Ask(cost=60), DAY, clocks.now), Reservation)
+    assert isinstance(
+        await account.reserve(ReservationRequest(committed_cost=1), "2026-11-28", clocks.now), Denial
+    )
+    assert isinstance(
+        await account.reserve(ReservationRequest(committed_cost=60), DAY, clocks.now), Reservation
+    )
     account.settle(yesterday, 0, 0, clocks.now)
-    assert isinstance(await account.reserve(Ask(cost=60), DAY, clocks.now), Denial)
-    assert isinstance(await account.reserve(Ask(cost=40), DAY, clocks.now), Reservation)
+    assert isinstance(await account.reserve(ReservationRequest(committed_cost=60), DAY, clocks.now), Denial)
+    assert isinstance(
+        await account.reserve(ReservationRequest(committed_cost=40), DAY, clocks.now), Reservation
+    )
 
 
 async def test_what_is_known_to_be_spent_counts_in_an_empty_redis(processes, clocks):
-    account = processes[0].limits.account("team", Terms(usd_per_day=100))
+    account = processes[0].limits.account("team", KeyLimits(usd_per_day=100))
     account.remember(DAY, 70)
     assert isinstance(await reserve(account, clocks.now, 0, 0, 40), Denial)
     assert isinstance(await reserve(account, clocks.now, 0, 0, 30), Reservation)
 
 
 async def test_five_calls_with_a_cap_spend_a_small_limit_once(processes, clocks):
-    accounts = everywhere(processes, Terms(tpm=100))
+    accounts = everywhere(processes, KeyLimits(tpm=100))
     calls = [reserve(accounts[number % 3], clocks.now, 90) for number in range(5)]
     outcomes = await asyncio.gather(*calls)
     assert sum(isinstance(one, Reservation) for one in outcomes) == 1
@@ -266,7 +272,7 @@ async def test_five_calls_with_a_cap_spend_a_small_limit_once(processes, clocks)
 
 async def test_names_may_hold_anything_and_stay_apart(processes, clocks):
     names = ["{team}", "team}", "팀:{a}", "{}", "a\n b", "team", "x" * 200]
-    accounts = [processes[0].limits.account(name, Terms(rpm=1)) for name in names]
+    accounts = [processes[0].limits.account(name, KeyLimits(rpm=1)) for name in names]
     for one in accounts:
         assert isinstance(await reserve(one, clocks.now), Reservation)
     for one in accounts:
@@ -274,7 +280,7 @@ async def test_names_may_hold_anything_and_stay_apart(processes, clocks):
 
 
 async def test_every_key_in_redis_expires(processes, clocks, redis_server):
-    account = processes[0].limits.account("team", Terms(5, 100, 2, 1000))
+    account = processes[0].limits.account("team", KeyLimits(5, 100, 2, 1000))
     assert isinstance(await reserve(account, clocks.now, 10, 10, 10), Reservation)
     keys = [word for word in redis_server.command("KEYS", "*").split(b"\r\n") if word.startswith(b"test:")]
     assert len(keys) == 4
@@ -286,7 +292,7 @@ async def test_every_key_in_redis_expires(processes, clocks, redis_server):
 async def test_a_clock_that_is_set_back_locks_nothing(redis_server, clocks):
     process = Process(redis_server.url, clocks)
     await process.limits.start()
-    account = process.limits.account("team", Terms(rpm=2))
+    account = process.limits.account("team", KeyLimits(rpm=2))
     for _ in range(2):
         assert isinstance(await reserve(account, clocks.now), Reservation)
     clocks.now -= 900.0
@@ -299,10 +305,10 @@ async def test_a_clock_that_is_set_back_locks_nothing(redis_server, clocks):
 async def test_without_a_time_of_the_tests_redis_s_own_counts(redis_server):
     process = Process(redis_server.url, Clocks(), redis_time=None)
     await process.limits.start()
-    account = process.limits.account("team", Terms(rpm=6000))
+    account = process.limits.account("team", KeyLimits(rpm=6000))
     taken = [await reserve(account, 0.0) for _ in range(20)]
     assert all(isinstance(one, Reservation) for one in taken)
-    assert 5900 < account.standing(1000.0).requests_left < 6000
+    assert 5900 < account.status(1000.0).requests_left < 6000
     await process.limits.stop()
 
 
@@ -324,7 +330,7 @@ _STEPS = st.lists(
     max_size=25,
 )
 _TERMS = st.builds(
-    Terms,
+    KeyLimits,
     st.none() | st.integers(1, 20),
     st.none() | st.integers(1, 400),
     st.none() | st.integers(1, 5),
@@ -344,7 +350,7 @@ def test_redis_answers_as_memory_does(redis_server: RedisServer, runner: asyncio
     runner.run(_compare(redis_server.url, terms, steps))
 
 
-async def _compare(url: str, terms: Terms, steps) -> None:
+async def _compare(url: str, terms: KeyLimits, steps) -> None:
     clocks = Clocks()
     process = Process(url, clocks, lease=1e6)
     await process.limits.start()
@@ -354,12 +360,12 @@ async def _compare(url: str, terms: Terms, steps) -> None:
         clocks.now += seconds
         now = clocks.now
         if arrives:
-            ask = Ask(*numbers)
+            ask = ReservationRequest(*numbers)
             outcome, expected = await shared.reserve(ask, DAY, now), memory.reserve(ask, DAY, now)
             assert type(outcome) is type(expected)
             if isinstance(outcome, Reservation) and isinstance(expected, Reservation):
                 assert (outcome.tokens, outcome.cost) == (expected.tokens, expected.cost)
-                assert outcome.mark == expected.mark
+                assert outcome.watermark == expected.watermark
                 held.append((outcome, expected))
             else:
                 assert outcome == expected
@@ -370,10 +376,10 @@ async def _compare(url: str, terms: Terms, steps) -> None:
         else:
             continue
         await process.sent()
-        assert shared.standing(now) == _near(memory.standing(now))
+        assert shared.status(now) == _near(memory.status(now))
     await process.limits.stop()
     assert not process.counted
 
 
-def _near(standing: Standing) -> object:
+def _near(standing: LimitStatus) -> object:
     return pytest.approx(standing, abs=1e-6)

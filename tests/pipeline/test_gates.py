@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from gateway.core.call import CHAT, Call, Credentials, Handler, Reply
-from gateway.core.errors import DRAINING, Refusal
+from gateway.core.errors import DRAINING, Rejection
 from gateway.pipeline.gates import admission, admit
 
-REFUSAL = Refusal(DRAINING, "No.")
+REFUSAL = Rejection(DRAINING, "No.")
 REPLY = Reply(200, b"{}")
 Events = list[tuple[str, str, float]]
 
@@ -17,10 +17,10 @@ Events = list[tuple[str, str, float]]
 class Recorder:
     """A gate that holds something, and tells all that happens to it."""
 
-    def __init__(self, name: str, events: Events, refusal: Refusal | None = None) -> None:
+    def __init__(self, name: str, events: Events, refusal: Rejection | None = None) -> None:
         self._name, self._events, self._refusal = name, events, refusal
 
-    def admit(self, call: Call, now: float) -> Refusal | None:
+    def admit(self, call: Call, now: float) -> Rejection | None:
         self._events.append((self._name, "admit", now))
         if self._refusal is None:
             call.lease.hold(self)
@@ -42,7 +42,7 @@ def call() -> Call:
     return one
 
 
-async def served(call: Call, handler: Handler) -> Reply | Refusal:
+async def served(call: Call, handler: Handler) -> Reply | Rejection:
     """The call's life at the edge: its lease is settled when it is over, however it ends, at 9.0."""
     try:
         return await handler(call)
@@ -51,7 +51,7 @@ async def served(call: Call, handler: Handler) -> Reply | Refusal:
 
 
 def terminal(events: Events, then: Callable[[], object] = lambda: None) -> Handler:
-    async def handle(call: Call) -> Reply | Refusal:
+    async def handle(call: Call) -> Reply | Rejection:
         events.append(("terminal", "called", 0.0))
         then()
         return REPLY
@@ -118,7 +118,7 @@ async def test_a_refused_call_never_reaches_the_inner_handler(events: Events, ca
 
 
 async def test_a_refusal_of_the_inner_handler_comes_back(events: Events, call: Call):
-    async def refuse(call: Call) -> Reply | Refusal:
+    async def refuse(call: Call) -> Reply | Rejection:
         return REFUSAL
 
     assert await served(call, admission([Recorder("a", events)])(refuse)) is REFUSAL
@@ -143,7 +143,7 @@ async def test_gates_are_settled_once_when_the_handler_fails(events: Events, cal
 async def test_gates_are_settled_once_when_the_call_is_cancelled(events: Events, call: Call):
     waiting = asyncio.Event()
 
-    async def wait(call: Call) -> Reply | Refusal:
+    async def wait(call: Call) -> Reply | Rejection:
         waiting.set()
         await asyncio.get_running_loop().create_future()
         return REPLY

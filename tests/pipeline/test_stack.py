@@ -8,21 +8,21 @@ import pytest
 
 from gateway.auth.authenticate import Authenticate
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Handler, Layer, Reply, Route
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Layer, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
-from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Refusal
-from gateway.limits.gate import Limit
+from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Rejection
+from gateway.limits.gate import KeyLimitGate
 from gateway.pipeline.gates import admit
 from gateway.pipeline.stack import Deps, Stack, build, compose
-from gateway.queueing.layer import Queue
-from gateway.queueing.upstream_queue import Line
+from gateway.queueing.layer import QueueLayer
+from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.queueing.waiting_room import WaitingRoom
-from gateway.resilience.attempt import Attempt, Counts, Health, Rules
-from gateway.resilience.circuit_breaker import Breaker
+from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
+from gateway.resilience.circuit_breaker import CircuitBreaker
 from gateway.resilience.retry_budget import RetryBudget
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.observe import Observe
-from gateway.usage.accounting import Spend
+from gateway.telemetry.observe import RequestMetrics
+from gateway.usage.accounting import UsageAccounting
 
 KEY = "sk-a"
 REPLY = Reply(200, b"{}")
@@ -38,7 +38,7 @@ class Terminal:
     def __init__(self) -> None:
         self.calls: list[Call] = []
 
-    async def __call__(self, call: Call) -> Reply | Refusal:
+    async def __call__(self, call: Call) -> Reply | Rejection:
         self.calls.append(call)
         return REPLY
 
@@ -57,13 +57,13 @@ def logged() -> list[Call]:
 def stack(terminal: Terminal, logged: list[Call]) -> Stack:
     callers = {hashlib.sha256(KEY.encode()).digest(): Caller("team-a", frozenset({"small"}))}
     metrics, calendar = Metrics(), Calendar("UTC", 0.0, 0.0)
-    limit = Limit(lambda call: Estimate(1, 1, False), calendar, metrics)
-    spend = Spend(calendar, lambda call: None, metrics, (), always=False)
-    lines, waited = {"local": Line("local", 1)}, {"local": lambda seconds: None}
-    health = {"local": Health(Breaker(5, 1.0, 1.0, Random(1)), RetryBudget(0.1), 60.0)}
-    counts = Counts(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
-    attempt = Attempt(health, Rules(1, 0.0, 0.0), counts, lambda: 1.0, asyncio.sleep, Random(1))
-    queue = Queue(WaitingRoom(1), lines, lambda: 1.0, waited, lambda call: None)
+    limit = KeyLimitGate(lambda call: TokenEstimate(1, 1, False), calendar, metrics)
+    spend = UsageAccounting(calendar, lambda call: None, metrics, (), always=False)
+    lines, waited = {"local": UpstreamQueue("local", 1)}, {"local": lambda seconds: None}
+    health = {"local": UpstreamHealth(CircuitBreaker(5, 1.0, 1.0, Random(1)), RetryBudget(0.1), 60.0)}
+    counts = RetryMetrics(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
+    attempt = AttemptRunner(health, RetryPolicy(1, 0.0, 0.0), counts, lambda: 1.0, asyncio.sleep, Random(1))
+    queue = QueueLayer(WaitingRoom(1), lines, lambda: 1.0, waited, lambda call: None)
     return build(
         Deps(
             metrics,
@@ -86,7 +86,7 @@ def call(model: str = "small", key: str | None = KEY) -> Call:
 
 
 def test_observe_is_first_so_that_it_records_what_others_refuse(stack: Stack, logged: list[Call]):
-    assert isinstance(stack.door[0], Observe)
+    assert isinstance(stack.door[0], RequestMetrics)
     one = call(key="wrong")
     assert admit(stack.door, one, 1.0) is not None
     one.lease.settle(one, 2.0)
@@ -101,7 +101,7 @@ def test_the_key_is_asked_for_at_the_door_before_the_body_and_the_model(stack: S
 
 def test_the_entries_are_the_pipeline_the_terminal_last(stack: Stack):
     assert stack.entries[: len(stack.door)] == tuple(type(gate).__name__ for gate in stack.door)
-    assert stack.entries[0] == "Observe"
+    assert stack.entries[0] == "RequestMetrics"
     assert stack.entries[-1] == "Terminal"
     assert stack.entries.count("Terminal") == 1
 
@@ -123,7 +123,7 @@ async def test_a_call_for_no_model_of_this_key_does_not(
     one = call(model)
     assert admit(stack.door, one, 1.0) is None
     refusal = await stack.handle(one)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, Rejection)
     assert refusal.kind is kind
     assert terminal.calls == []
 
@@ -133,7 +133,7 @@ async def test_layers_are_composed_as_they_stand_on_the_page(terminal: Terminal)
 
     def layer(name: str) -> Layer:
         def wrap(inner: Handler) -> Handler:
-            async def handle(call: Call) -> Reply | Refusal:
+            async def handle(call: Call) -> Reply | Rejection:
                 passed.append(f"{name} in")
                 reply = await inner(call)
                 passed.append(f"{name} out")

@@ -20,10 +20,10 @@ from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
 from gateway.core.call import Call, Credentials
-from gateway.core.caller import Terms
+from gateway.core.caller import KeyLimits
 from gateway.core.errors import MODEL_NOT_ALLOWED
-from gateway.core.tokens import Price, Tier, Tokens
-from gateway.limits.gate import Limit
+from gateway.core.tokens import Price, Tier, TokenUsage
+from gateway.limits.gate import KeyLimitGate
 from gateway.pricing.catalogue import Catalogue, Listing, may_know
 from gateway.pricing.resolver import Pricing
 from gateway.telemetry.metrics import Metrics
@@ -171,8 +171,8 @@ def test_what_cannot_be_priced_by_the_token_is_said_or_unknown() -> None:
     embedded = listing((None, dollars(input=Decimal("0.02")))).at(NOON)
     assert embedded is not None
     assert (embedded.price.input, embedded.price.output) == (20_000_000, None)
-    assert cost(Tokens(1_000_000), embedded.price) == 20_000_000
-    assert cost(Tokens(1_000_000, 1), embedded.price) is None
+    assert cost(TokenUsage(1_000_000), embedded.price) == 20_000_000
+    assert cost(TokenUsage(1_000_000, 1), embedded.price) is None
 
 
 def test_a_price_takes_effect_on_its_day_without_a_restart(
@@ -224,8 +224,8 @@ def refused(read: Config) -> Any:
     pricing = Pricing(lambda: NOON)
     call = Call("/v1/chat/completions", "id", Credentials(None, None, None), 0.0)
     call.route = routes(read, lambda one, upstream: pricing.known(one, upstream).price)["m"]
-    limit = Limit(lambda call: None, Calendar("UTC", 0.0, 0.0), Metrics())  # type: ignore[arg-type, return-value]
-    return limit.unpriced(call, Terms(usd_per_day=USD))
+    limit = KeyLimitGate(lambda call: None, Calendar("UTC", 0.0, 0.0), Metrics())  # type: ignore[arg-type, return-value]
+    return limit.unpriced(call, KeyLimits(usd_per_day=USD))
 
 
 def test_a_budget_holds_with_the_catalogue_and_refuses_what_is_not_known(tmp_path: Path) -> None:

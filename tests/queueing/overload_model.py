@@ -14,10 +14,10 @@ from itertools import count
 from random import Random
 
 from gateway.core.caller import INTERACTIVE
-from gateway.core.errors import Refusal
-from gateway.queueing.upstream_queue import GOING, WAITING, Line, Waiter
+from gateway.core.errors import Rejection
+from gateway.queueing.upstream_queue import GRANTED, QUEUED, UpstreamQueue, Waiter
 from gateway.queueing.waiting_room import WaitingRoom
-from gateway.resilience.circuit_breaker import Breaker, Outcome
+from gateway.resilience.circuit_breaker import CircuitBreaker, Outcome
 from gateway.resilience.retry_budget import RetryBudget, backoff, own_attempts
 
 PATIENCE_S = 10.0
@@ -39,22 +39,22 @@ class Defences:
     budget: bool = True
 
 
-class Jumpy(Line):
+class Jumpy(UpstreamQueue):
     """A line that goes by the last few calls."""
 
     __slots__ = ()
 
-    def learn_hold(self, seconds: float, now: float) -> None:
+    def learn_service_time(self, seconds: float, now: float) -> None:
         self._holds = min(self._holds, 9.0)
-        super().learn_hold(seconds, now)
+        super().learn_service_time(seconds, now)
 
 
 class Engine:
     """One upstream, and what the gateway keeps for it."""
 
     def __init__(self, name: str, slots: int, rng: Random, *, steady: bool) -> None:
-        self.line = Line(name, slots) if steady else Jumpy(name, slots)
-        self.breaker = Breaker(5, 5.0, 60.0, rng)
+        self.line = UpstreamQueue(name, slots) if steady else Jumpy(name, slots)
+        self.breaker = CircuitBreaker(5, 5.0, 60.0, rng)
         self.budget = RetryBudget(0.1)
         self.up = True
         self.frozen_until = 0.0
@@ -142,7 +142,7 @@ class World:
         self._after(PATIENCE_S, lambda: self._gone(call))
         if retries == 0:
             # Who would get the call earns, let through or not: else a dead one could not pay its probes.
-            self._ranked(call)[0].budget.earn(self.now)
+            self._ranked(call)[0].budget.deposit(self.now)
         self._attempt(call)
 
     def _again(self, call: Call, retry_after: float | None = None) -> None:
@@ -156,10 +156,10 @@ class World:
             return
         call.answered = True
         engine = call.engine
-        if engine is not None and call.state == WAITING and (self.defences.abort or self.defences.told):
+        if engine is not None and call.state == QUEUED and (self.defences.abort or self.defences.told):
             self._record(call, "none")
             self._go(self.room.leave(engine.line, call, self.now))
-        elif call.state == GOING and self.defences.abort:
+        elif call.state == GRANTED and self.defences.abort:
             self._record(call, "none")
             self._free(call)
         self._again(call)
@@ -177,7 +177,7 @@ class World:
             return ranked[0]
         for last_resort in (False, True):
             for engine in ranked:
-                if ticket := engine.breaker.admits(self.now, last_resort):
+                if ticket := engine.breaker.acquire(self.now, last_resort):
                     call.ticket = ticket
                     return engine
         return None
@@ -194,7 +194,7 @@ class World:
         told = self.room.arrive(engine.line, call, self.now)
         if told is None:
             self._go([call])
-        elif isinstance(told, Refusal):
+        elif isinstance(told, Rejection):
             self._record(call, "none")
             self._refuse(call, told.retry_after)
 
@@ -212,12 +212,12 @@ class World:
         self._go(self.room.release(call.engine.line, call, 1, self.now))
 
     def _failed(self, call: Call) -> None:
-        if call.state != GOING:
+        if call.state != GRANTED:
             return
         self._record(call, "failure")
         self._free(call)
         may = call.attempts < own_attempts(2, call.retries)
-        if may and (not self.defences.budget or call.engine.budget.spend(self.now)):
+        if may and (not self.defences.budget or call.engine.budget.try_withdraw(self.now)):
             self._after(backoff(call.attempts, 0.05, 2.0, self.rng), lambda: self._attempt(call))
         else:
             call.answered = True  # with a 502 that tells not to retry
@@ -240,7 +240,7 @@ class World:
         self._after(wait, lambda: self._done(call, engine))
 
     def _done(self, call: Call, engine: Engine) -> None:
-        if call.state != GOING or call.engine is not engine:
+        if call.state != GRANTED or call.engine is not engine:
             return
         if self.now < engine.frozen_until:
             self._serve(call)  # what was left of it is distributed as the whole is

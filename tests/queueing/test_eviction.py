@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.core.caller import INTERACTIVE
-from gateway.core.errors import Refusal
-from gateway.queueing.upstream_queue import Line, Waiter
+from gateway.core.errors import Rejection
+from gateway.queueing.upstream_queue import UpstreamQueue, Waiter
 from gateway.queueing.waiting_room import WaitingRoom
 
 PERMITS = 8
@@ -36,7 +36,7 @@ class Tenant:
 def side_by_side(seed: int, *tenants: Tenant, key: str | None = None, count_tokens: bool = True) -> None:
     """Let them call. The two defences off: all under one `key`, or calls and not tokens counted."""
     random, number = Random(seed), count()
-    room, line = WaitingRoom(256), Line("local", PERMITS)
+    room, line = WaitingRoom(256), UpstreamQueue("local", PERMITS)
     events: list[tuple[float, int, Tenant, Waiter | None]] = []
     owner: dict[Waiter, Tenant] = {}
 
@@ -64,7 +64,7 @@ def side_by_side(seed: int, *tenants: Tenant, key: str | None = None, count_toke
         told = room.arrive(line, waiter, now)
         if told is None:
             go(waiter, now)
-        elif isinstance(told, Refusal):
+        elif isinstance(told, Rejection):
             tenant.shed += now > WARM
         elif told.victim is not None:
             owner[told.victim[0]].shed += now > WARM

@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kit.pieces import examples
 
 from gateway.core.caller import BATCH, INTERACTIVE, Priority
-from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, Refusal
+from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, Rejection
 from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import CREDIT_RETAINED, HALF_LIFE_S
-from gateway.queueing.upstream_queue import AGING_S, Line, Waiter
+from gateway.queueing.upstream_queue import AGING_S, UpstreamQueue, Waiter
 from gateway.queueing.waiting_room import WaitingRoom
 
 KEYS = st.sampled_from("abcd")
@@ -62,7 +62,7 @@ class Room(RuleBasedStateMachine):
     def open(self, max_queue: int, permits: int) -> None:
         self.now, self.max_queue = 5000.0, max_queue
         self.room = WaitingRoom(max_queue)
-        self.lines = [Line("free", permits), Line("paced", permits, Pace(30, 1500))]
+        self.lines = [UpstreamQueue("free", permits), UpstreamQueue("paced", permits, Pace(30, 1500))]
         self.ledgers = [Ledger(), Ledger()]
         self.waiting: list[list[Waiter]] = [[], []]  # in order of arrival
         self.going: list[list[Waiter]] = [[], []]
@@ -111,7 +111,7 @@ class Room(RuleBasedStateMachine):
             assert not self.waiting[at]
             self.ledgers[at].enter(key, self.going[at], self.going[at], self.now)
             self.goes(at, waiter)
-        elif isinstance(told, Refusal):
+        elif isinstance(told, Rejection):
             assert told.kind in (QUEUE_FULL, DEADLINE_IN_QUEUE)
             assert told.retry_after is not None
             assert 0.001 <= told.retry_after < math.inf
@@ -125,7 +125,7 @@ class Room(RuleBasedStateMachine):
                 self.paced(self.lines.index(told.victim[1]))
             self.paced(at)
 
-    def displaced(self, newcomer: Waiter, victim: Waiter, line: Line) -> None:
+    def displaced(self, newcomer: Waiter, victim: Waiter, line: UpstreamQueue) -> None:
         everyone = [waiter for line in self.waiting for waiter in line]
         assert len(everyone) == self.max_queue
         batch = any(waiter.priority == BATCH for waiter in everyone)
@@ -238,7 +238,7 @@ def test_an_aged_batch_call_waits_for_what_the_others_are_behind_and_one_call_of
     past: list[tuple[str, int]], sizes: list[int], own: int, gap: float
 ):
     """All other keys always have an interactive call waiting, whatever was before and however large it is."""
-    room, line, now = WaitingRoom(100), Line("local", 1), 5000.0
+    room, line, now = WaitingRoom(100), UpstreamQueue("local", 1), 5000.0
     for key, tokens in past:
         waiter = Waiter(key, INTERACTIVE, tokens, math.inf, now)
         assert room.arrive(line, waiter, now) is None

@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 from doubles.virtual_time import run
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Reply, Stream, Tokens
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Reply, Stream, TokenEstimate, TokenUsage
 from gateway.core.caller import BATCH, INTERACTIVE, Caller, Priority
-from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Kind, Refusal
-from gateway.queueing.layer import Queue
+from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, ErrorKind, Rejection
+from gateway.queueing.layer import QueueLayer
 from gateway.queueing.pacing import Pace
-from gateway.queueing.upstream_queue import Line
+from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.queueing.waiting_room import WaitingRoom
 
-Task = asyncio.Task[Reply | Refusal]
+Task = asyncio.Task[Reply | Rejection]
 
 STREAM = cast(Stream, object())
 
@@ -28,18 +28,18 @@ class Scene:
         self, permits: int = 1, max_queue: int = 100, pace: Pace | None = None, hold: float | None = None
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.line = Line("local", permits, pace)
+        self.line = UpstreamQueue("local", permits, pace)
         self.waits: list[float] = []
         self.lines = {"local": self.line}
         waited = {"local": self.waits.append, "other": self.waits.append}
-        self.queue = Queue(WaitingRoom(max_queue), self.lines, self.loop.time, waited, lambda call: None)
+        self.queue = QueueLayer(WaitingRoom(max_queue), self.lines, self.loop.time, waited, lambda call: None)
         self.handle = self.queue(self.upstream)
         self.hold = hold
         self.sent: list[tuple[str, float]] = []  # key, and seconds since the beginning
         self.answers: list[asyncio.Future[None]] = []
         self.started = self.loop.time()
 
-    async def upstream(self, call: Call) -> Reply | Refusal:
+    async def upstream(self, call: Call) -> Reply | Rejection:
         assert call.caller is not None
         self.sent.append((call.caller.name, self.loop.time() - self.started))
         answer: asyncio.Future[None] = self.loop.create_future()
@@ -47,7 +47,7 @@ class Scene:
         if self.hold is not None:
             self.loop.call_later(self.hold, answer.set_result, None)
         await answer
-        call.tokens = Tokens(5, 5)
+        call.tokens = TokenUsage(5, 5)
         return Reply(200, stream=STREAM) if call.stream else Reply(200, b"{}")
 
     def call(
@@ -62,12 +62,12 @@ class Scene:
         call = Call(CHAT, "id", Credentials(None, None, None), self.loop.time())
         call.caller, call.candidate = Caller(key, None), Candidate(upstream, "up", b'"up"')
         call.stream, call.priority = stream, priority
-        call.estimate = None if tokens is None else Estimate(tokens // 2, tokens - tokens // 2, False)
+        call.estimate = None if tokens is None else TokenEstimate(tokens // 2, tokens - tokens // 2, False)
         if patience is not None:
             call.deadline = self.loop.time() + patience
         return call
 
-    async def served(self, call: Call, after: Awaitable[object] | None = None) -> Reply | Refusal:
+    async def served(self, call: Call, after: Awaitable[object] | None = None) -> Reply | Rejection:
         """The call's life at the edge; `after` is the client's time to take the answer."""
         try:
             reply = await self.handle(call)
@@ -308,7 +308,7 @@ async def test_a_call_larger_than_the_rate_is_refused_at_once():
     scene = Scene(pace=Pace(None, 600))
     for input_tokens, output, capped in [(601, 0, False), (300, 301, True)]:
         call = scene.call()
-        call.estimate = Estimate(input_tokens, output, capped)
+        call.estimate = TokenEstimate(input_tokens, output, capped)
         assert kind_of(await scene.served(call)) is REQUEST_TOO_LARGE
     assert scene.empty()
 
@@ -317,7 +317,7 @@ async def test_a_call_larger_than_the_rate_is_refused_at_once():
 async def test_a_guess_makes_no_call_larger_than_the_rate():
     scene = Scene(pace=Pace(None, 600), hold=1.0)
     for call in (scene.call(), scene.call()):
-        call.estimate = Estimate(300, 5000, False)
+        call.estimate = TokenEstimate(300, 5000, False)
         assert isinstance(await scene.served(call), Reply)
     assert [at for _, at in scene.sent] == [0.0, 60.5]  # it took the whole minute
     assert not any([*scene.queue.depth().values(), *scene.queue.in_flight().values()])
@@ -401,7 +401,7 @@ async def test_a_permit_that_comes_back_while_the_pace_holds_is_used_in_time():
 @virtual
 async def test_who_was_held_behind_one_that_gave_way_goes_at_once():
     scene = Scene(permits=2, max_queue=2, pace=Pace(None, 600))
-    scene.lines["other"] = Line("other", 1)
+    scene.lines["other"] = UpstreamQueue("other", 1)
     going = [await scene.start(scene.call(tokens=300)), await scene.start(scene.call(upstream="other"))]
     large, small = (
         await scene.start(scene.call("l", tokens=400)),
@@ -461,8 +461,8 @@ async def test_an_upstream_without_a_rate_has_nothing_to_learn():
     assert scene.sent == [("a", 0.0)]
 
 
-def kind_of(reply: Reply | Refusal) -> Kind:
-    assert isinstance(reply, Refusal)
+def kind_of(reply: Reply | Rejection) -> ErrorKind:
+    assert isinstance(reply, Rejection)
     return reply.kind
 
 

@@ -10,21 +10,21 @@ import pytest
 from doubles.virtual_time import run
 
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Price, Reply, Route
-from gateway.core.caller import Caller, Terms
-from gateway.core.errors import INSUFFICIENT_QUOTA, STATUS, Failure, Refusal, upstream_status
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Reply, Route, TokenEstimate
+from gateway.core.caller import Caller, KeyLimits
+from gateway.core.errors import INSUFFICIENT_QUOTA, STATUS, Rejection, UpstreamFailure, upstream_status
 from gateway.limits.account import Account
-from gateway.limits.gate import Limit
-from gateway.queueing.layer import Queue
-from gateway.queueing.upstream_queue import Line
+from gateway.limits.gate import KeyLimitGate
+from gateway.queueing.layer import QueueLayer
+from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.queueing.waiting_room import WaitingRoom
-from gateway.resilience.attempt import Attempt, Counts, Health, Rules
-from gateway.resilience.circuit_breaker import Breaker
+from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
+from gateway.resilience.circuit_breaker import CircuitBreaker
 from gateway.resilience.layer import attempts
 from gateway.resilience.retry_budget import RetryBudget
-from gateway.routing.load import Loads
-from gateway.routing.prefix_affinity import Prefixes
-from gateway.routing.router import HEADER, Reads, Routing, Rule
+from gateway.routing.load import UpstreamLoads
+from gateway.routing.prefix_affinity import PrefixMap
+from gateway.routing.router import HEADER, RequestInspectors, Router, RoutingRule
 from gateway.telemetry.metrics import Metrics
 
 PRICE = Price(10**9, 10**9, 0)  # a dollar a million: 1000 nano-dollars a token
@@ -47,41 +47,46 @@ class World:
         self.served: Counter[str] = Counter()
         self.waits: list[float] = []
         self.own_busy_s = 0.0
-        lines = {"own": Line("own", 4), "paid": Line("paid", paid_permits)}
+        lines = {"own": UpstreamQueue("own", 4), "paid": UpstreamQueue("paid", paid_permits)}
         self.lines = lines
-        queue = Queue(
+        queue = QueueLayer(
             WaitingRoom(10_000), lines, self.loop.time, dict.fromkeys(lines, lambda s: None), self.estimate
         )
-        health = {name: Health(Breaker(5, 5.0, 60.0, self.rng), RetryBudget(0.1), 600.0) for name in lines}
-        counts = Counts(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
+        health = {
+            name: UpstreamHealth(CircuitBreaker(5, 5.0, 60.0, self.rng), RetryBudget(0.1), 600.0)
+            for name in lines
+        }
+        counts = RetryMetrics(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
         self.health = health
-        attempt = Attempt(health, Rules(2, 0.0, 2.0), counts, self.loop.time, asyncio.sleep, self.rng)
+        attempt = AttemptRunner(
+            health, RetryPolicy(2, 0.0, 2.0), counts, self.loop.time, asyncio.sleep, self.rng
+        )
         self.route = Route("m", b'"m"', (OWN, PAID))
-        self.routing = Routing(
-            {"m": Rule("priority", spill_s)},
-            Loads(lines),
-            Prefixes(),
-            Reads(lambda body: frozenset(), lambda *_: (), self.estimate),
+        self.routing = Router(
+            {"m": RoutingRule("priority", spill_s)},
+            UpstreamLoads(lines),
+            PrefixMap(),
+            RequestInspectors(lambda body: frozenset(), lambda *_: (), self.estimate),
             lambda one, now: health[one.upstream].breaker.ready(now),
             lambda *labels: None,
             self.rng,
         )
-        queue.moves = self.routing.moves
+        queue.spills = self.routing.spills
         self.queue = queue
         self.handle = attempts(attempt)(queue(self.forward))
-        self.limit = Limit(self.estimate, Calendar("UTC", 0.0, self.loop.time()), Metrics())
+        self.limit = KeyLimitGate(self.estimate, Calendar("UTC", 0.0, self.loop.time()), Metrics())
 
-    def estimate(self, call: Call) -> Estimate:
-        call.estimate = Estimate(100, 100, True)
+    def estimate(self, call: Call) -> TokenEstimate:
+        call.estimate = TokenEstimate(100, 100, True)
         return call.estimate
 
-    async def forward(self, call: Call) -> Reply | Refusal:
+    async def forward(self, call: Call) -> Reply | Rejection:
         assert call.candidate is not None
         name = call.candidate.upstream
         call.attempts += 1
         call.sent_at = self.loop.time()
         if name in self.fails:
-            raise Failure(upstream_status(500), "no", cause=STATUS, status=500)
+            raise UpstreamFailure(upstream_status(500), "no", cause=STATUS, status=500)
         seconds = self.takes[name] * self.rng.uniform(1 - self.spread, 1 + self.spread)
         await asyncio.sleep(seconds)
         self.served[name] += 1
@@ -96,7 +101,7 @@ class World:
         call.caller = Caller("team", None, account)
         return call
 
-    async def serve(self, call: Call) -> Reply | Refusal:
+    async def serve(self, call: Call) -> Reply | Rejection:
         """The call's life, from the limits to the last byte."""
         now = call.accepted_at
         try:
@@ -109,11 +114,11 @@ class World:
             self.waits.append(call.queue_s)
             call.lease.settle(call, self.loop.time())
 
-    async def paid_fails(self) -> Breaker:
+    async def paid_fails(self) -> CircuitBreaker:
         """Its breaker opens, and ten seconds go by."""
         breaker = self.health["paid"].breaker
         for _ in range(5):
-            breaker.record("failure", self.loop.time(), breaker.admits(self.loop.time()))
+            breaker.record("failure", self.loop.time(), breaker.acquire(self.loop.time()))
         await asyncio.sleep(10.0)
         return breaker
 
@@ -193,7 +198,7 @@ def test_who_has_waited_in_vain_moves_and_is_told_so() -> None:
         assert late.candidate is PAID
         assert late.queue_s == pytest.approx(2.0)
         assert world.loop.time() - began == pytest.approx(2.5)
-        assert late.notes[HEADER] == "spill; waited=2.0s"
+        assert late.response_notes[HEADER] == "spill; waited=2.0s"
         assert world.lines["own"].waiting == 0
         await asyncio.gather(*holders)
 
@@ -260,7 +265,7 @@ def test_a_slow_start_sends_nobody_back_to_the_end_of_the_line() -> None:
         world.takes["own"] = 10.0
         breaker = await world.paid_fails()
         now = world.loop.time()
-        breaker.record("success", now, breaker.admits(now))  # of ten calls nine are refused for now
+        breaker.record("success", now, breaker.acquire(now))  # of ten calls nine are refused for now
         await world.four_and_six_more()
         assert world.served == {"own": 4, "paid": 6}
         assert max(world.waits) == pytest.approx(1.0)
@@ -277,10 +282,10 @@ def test_who_was_sent_past_the_line_and_came_back_to_it_is_bound_to_no_longer_wa
         world.takes["own"] = 10.0
         await asyncio.gather(*(world.serve(world.call()) for _ in range(4)))
         breaker = world.health["paid"].breaker
-        breaker.record("success", world.loop.time(), breaker.admits(world.loop.time()))
+        breaker.record("success", world.loop.time(), breaker.acquire(world.loop.time()))
         await world.paid_fails()
         now = world.loop.time()
-        breaker.record("success", now, breaker.admits(now))
+        breaker.record("success", now, breaker.acquire(now))
         await world.four_and_six_more()
         assert world.served == {"own": 8, "paid": 6}
         assert max(world.waits) == pytest.approx(1.0)
@@ -294,7 +299,7 @@ def test_while_a_probe_is_out_everybody_keeps_his_place() -> None:
         world.spread = 0.0
         world.takes["own"] = 10.0
         breaker = await world.paid_fails()
-        probe = breaker.admits(world.loop.time())
+        probe = breaker.acquire(world.loop.time())
         first = [asyncio.create_task(world.serve(world.call())) for _ in range(4)]
         await asyncio.sleep(0)
         early = asyncio.create_task(world.serve(world.call()))
@@ -317,13 +322,13 @@ def test_who_has_failed_at_another_place_does_not_move_back_to_it() -> None:
         await asyncio.sleep(0)
         world.fails.add("paid")
         failed = world.call()
-        failed.spill_s = 1.0
-        failed.candidate, failed.order = PAID, (PAID, OWN)
+        failed.max_wait_s = 1.0
+        failed.candidate, failed.candidates = PAID, (PAID, OWN)
         late = asyncio.create_task(world.handle(failed))
         await asyncio.sleep(0.5)
         behind = world.call()
-        behind.order = (OWN,)
-        behind.spill_s = 1000.0
+        behind.candidates = (OWN,)
+        behind.max_wait_s = 1000.0
         after = asyncio.create_task(world.handle(behind))
         await asyncio.gather(*first, late, after)
         assert failed.queue_s == pytest.approx(10.0)
@@ -357,11 +362,11 @@ def test_who_leaves_in_the_moment_of_moving_leaves_nothing_behind() -> None:
 def test_a_budget_is_kept_to_one_call_and_then_the_own_engine_is_waited_for() -> None:
     async def scenario() -> None:
         world = World(1.0)
-        account = Account(Terms(usd_per_day=10 * EACH), "1970-01-01")
+        account = Account(KeyLimits(usd_per_day=10 * EACH), "1970-01-01")
         replies = await world.arrivals(12.0, 30.0, account)
         assert all(isinstance(one, Reply) for one in replies)
         assert world.served["paid"] == 10
-        assert account.gone == 10 * EACH
+        assert account.spent_today == 10 * EACH
         assert world.served["own"] == len(replies) - 10
 
     in_virtual_time(scenario())
@@ -371,10 +376,10 @@ def test_where_nothing_is_free_a_spent_budget_is_a_refusal() -> None:
     async def scenario() -> None:
         world = World(1.0)
         world.route = Route("m", b'"m"', (PAID, PAID))
-        account = Account(Terms(usd_per_day=EACH), "1970-01-01")
+        account = Account(KeyLimits(usd_per_day=EACH), "1970-01-01")
         assert isinstance(await world.serve(world.call(account)), Reply)
         refused = await world.serve(world.call(account))
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, Rejection)
         assert refused.kind is INSUFFICIENT_QUOTA
 
     in_virtual_time(scenario())

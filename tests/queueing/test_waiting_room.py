@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from gateway.core.caller import BATCH, INTERACTIVE, Priority
-from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Refusal
+from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Rejection
 from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import CREDIT_RETAINED, HALF_LIFE_S, VirtualTokenCounter
-from gateway.queueing.upstream_queue import AGING_S, Line, Waiter
-from gateway.queueing.waiting_room import WaitingRoom, Waits
+from gateway.queueing.upstream_queue import AGING_S, UpstreamQueue, Waiter
+from gateway.queueing.waiting_room import Queued, WaitingRoom
 
 
 class Scene:
@@ -20,7 +20,7 @@ class Scene:
 
     def __init__(self, permits: int = 1, max_queue: int = 100, pace: Pace | None = None) -> None:
         self.room = WaitingRoom(max_queue)
-        self.line = Line("local", permits, pace)
+        self.line = UpstreamQueue("local", permits, pace)
 
     def come(
         self,
@@ -29,8 +29,8 @@ class Scene:
         priority: Priority = INTERACTIVE,
         tokens: int = 10,
         deadline: float = math.inf,
-        line: Line | None = None,
-    ) -> tuple[Waiter, Refusal | Waits | None]:
+        line: UpstreamQueue | None = None,
+    ) -> tuple[Waiter, Rejection | Queued | None]:
         waiter = Waiter(key, priority, tokens, deadline, now)
         return waiter, self.room.arrive(line or self.line, waiter, now)
 
@@ -41,11 +41,11 @@ class Scene:
 
     def waits(self, key: str, now: float = 0.0, priority: Priority = INTERACTIVE, tokens: int = 10) -> Waiter:
         waiter, told = self.come(key, now, priority, tokens)
-        assert told == Waits(None)
+        assert told == Queued(None)
         return waiter
 
-    def refused(self, told: object) -> Refusal:
-        assert isinstance(told, Refusal)
+    def refused(self, told: object) -> Rejection:
+        assert isinstance(told, Rejection)
         return told
 
     def drain(self, going: Waiter, now: float = 0.0) -> str:
@@ -232,7 +232,7 @@ def test_a_permit_that_was_not_used_costs_nothing():
     assert scene.room.release(scene.line, waiter, 10, 1.0) == []
     assert scene.line.in_flight == 0
     assert scene.line.token_counter.of("a") == 0.0
-    assert scene.line.lasts(1, 0.0) is None  # and tells nothing about how long a permit is held
+    assert scene.line.drain_time(1, 0.0) is None  # and tells nothing about how long a permit is held
 
 
 # The room is full.
@@ -252,7 +252,7 @@ def test_the_key_with_the_most_waiters_gives_up_its_newest_one():
     scene.waits("a")
     newest = scene.waits("a")
     _, told = scene.come("c")
-    assert told == Waits((newest, scene.line))
+    assert told == Queued((newest, scene.line))
     assert scene.room.waiting == 3
     assert sorted(scene.drain(going)) == ["a", "b", "c"]
 
@@ -272,7 +272,7 @@ def test_batch_gives_way_first_also_to_its_own_key():
     scene.waits("b")
     newest = scene.waits("a", priority=BATCH)
     _, told = scene.come("a")
-    assert told == Waits((newest, scene.line))
+    assert told == Queued((newest, scene.line))
 
 
 def test_batch_displaces_no_interactive_call():
@@ -285,14 +285,14 @@ def test_batch_displaces_no_interactive_call():
 
 def test_the_room_is_one_for_all_lines():
     scene = Scene(max_queue=2)
-    other = Line("other", 1)
+    other = UpstreamQueue("other", 1)
     scene.goes("x")
     assert scene.come("x", line=other)[1] is None
     scene.waits("a")
     newest, told = scene.come("a", line=other)
-    assert told == Waits(None)
+    assert told == Queued(None)
     _, told = scene.come("b")
-    assert told == Waits((newest, other))
+    assert told == Queued((newest, other))
     assert (scene.line.waiting, other.waiting) == (2, 0)
 
 
@@ -319,7 +319,7 @@ def test_of_an_upstream_that_hangs_it_tells_as_long_again_as_that_has_lasted():
     assert (late.kind, late.retry_after) == (DEADLINE_IN_QUEUE, pytest.approx(2.0))
     (following,) = scene.room.release(scene.line, stuck, None, 9.0)
     assert following.since == 9.0
-    assert scene.line.stands_still(9.5) == 0.5
+    assert scene.line.stalled_for(9.5) == 0.5
 
 
 def test_what_it_tells_is_never_nought():
@@ -345,13 +345,13 @@ def known(permits: int = 1, hold: float = 2.0) -> Scene:
 def test_while_nothing_is_known_everybody_may_try():
     scene = Scene()
     scene.goes("a")
-    assert scene.come("a", deadline=0.001)[1] == Waits(None)
+    assert scene.come("a", deadline=0.001)[1] == Queued(None)
 
 
 def test_who_would_wait_longer_than_its_caller_is_refused_at_the_door():
     scene = known()
     scene.waits("a", 2.0)  # goes at 4.0, and a second one at 6.0, which is answered at 8.0
-    assert scene.come("a", 2.0, deadline=8.0)[1] == Waits(None)
+    assert scene.come("a", 2.0, deadline=8.0)[1] == Queued(None)
     refusal = scene.refused(scene.come("a", 2.0, deadline=9.0)[1])
     assert refusal.kind is DEADLINE_IN_QUEUE
     assert refusal.retry_after == 2.0  # its caller waits 7 s, it would take 8; but no sooner than one hold
@@ -364,12 +364,12 @@ def test_a_stream_need_only_begin_in_time():
     whole, stream = (Waiter("a", INTERACTIVE, 10, 7.0, 2.0) for _ in range(2))
     stream.stream = True
     assert scene.refused(scene.room.arrive(scene.line, whole, 2.0)).kind is DEADLINE_IN_QUEUE
-    assert scene.room.arrive(scene.line, stream, 2.0) == Waits(None)
+    assert scene.room.arrive(scene.line, stream, 2.0) == Queued(None)
 
 
 def test_a_short_call_among_long_ones_may_wait_for_half_of_its_patience():
     scene = known(permits=10, hold=20.0)
-    assert scene.come("a", 20.0, deadline=24.0)[1] == Waits(None)  # for 2 s, and is worked on for 2
+    assert scene.come("a", 20.0, deadline=24.0)[1] == Queued(None)  # for 2 s, and is worked on for 2
     assert scene.refused(scene.come("a", 20.0, deadline=26.0)[1]).retry_after == 2.0  # 4 s, and 3
 
 
@@ -377,10 +377,10 @@ def test_the_first_in_line_needs_the_patience_for_one_whole_hold():
     """It waits for the rest of a call that is under way, which makes up for its own work."""
     scene = known()
     assert scene.refused(scene.come("a", 2.0, deadline=3.9)[1]).kind is DEADLINE_IN_QUEUE
-    assert scene.come("a", 2.0, deadline=4.0)[1] == Waits(None)
+    assert scene.come("a", 2.0, deadline=4.0)[1] == Queued(None)
     # The second one waits for the first one's whole call.
     assert scene.refused(scene.come("a", 2.0, deadline=7.9)[1]).kind is DEADLINE_IN_QUEUE
-    assert scene.come("a", 2.0, deadline=8.0)[1] == Waits(None)
+    assert scene.come("a", 2.0, deadline=8.0)[1] == Queued(None)
 
 
 def test_the_first_in_line_that_waits_for_the_pace_has_its_work_still_before_it():
@@ -388,16 +388,16 @@ def test_the_first_in_line_that_waits_for_the_pace_has_its_work_still_before_it(
     scene.room.release(scene.line, scene.goes("a"), None, 2.0)
     _, told = scene.come("a", 2.0, deadline=62.0)
     assert scene.refused(told).kind is DEADLINE_IN_QUEUE
-    assert scene.come("a", 2.0, deadline=64.0)[1] == Waits(None)
+    assert scene.come("a", 2.0, deadline=64.0)[1] == Queued(None)
 
 
 def test_a_hold_is_a_mean_of_many_calls():
     """Of the last ones only it would be as much chance as knowledge."""
-    line, rng = Line("local", 8), Random(1)
+    line, rng = UpstreamQueue("local", 8), Random(1)
     means = []
     for number in range(1, 4000):
-        line.learn_hold(rng.expovariate(10.0), number / 80)
-        means.append(line.hold or 0.0)
+        line.learn_service_time(rng.expovariate(10.0), number / 80)
+        means.append(line.mean_service_time or 0.0)
     assert statistics.stdev(means[1000:]) < 0.005  # an eighth of what it is over the last 20 calls
     assert statistics.mean(means) == pytest.approx(0.1, rel=0.05)
 
@@ -405,14 +405,14 @@ def test_a_hold_is_a_mean_of_many_calls():
 @pytest.mark.parametrize("every", [0.1, 30.0])
 def test_a_hold_follows_a_change(every: float):
     """Within the later of about 20 s and 40 calls, also where calls are rare."""
-    line = Line("local", 1)
+    line = UpstreamQueue("local", 1)
     for number in range(300):
-        line.learn_hold(1.0, number * every)
+        line.learn_service_time(1.0, number * every)
     calls = max(40, int(20.0 / every))
     for number in range(calls):
-        line.learn_hold(5.0, (300 + number) * every)
-    assert line.hold is not None
-    assert 4.0 < line.hold <= 5.0
+        line.learn_service_time(5.0, (300 + number) * every)
+    assert line.mean_service_time is not None
+    assert 4.0 < line.mean_service_time <= 5.0
 
 
 def test_it_is_told_when_it_would_fit():
@@ -426,7 +426,7 @@ def test_a_flood_of_another_key_is_not_waited_for():
     scene = known()
     for _ in range(50):
         scene.waits("flood", 2.0)
-    assert scene.come("a", 2.0, deadline=9.0)[1] == Waits(None)
+    assert scene.come("a", 2.0, deadline=9.0)[1] == Queued(None)
     assert scene.refused(scene.come("flood", 2.0, deadline=90.0)[1]).kind is DEADLINE_IN_QUEUE
 
 
@@ -448,7 +448,7 @@ def test_batch_waits_for_all_that_is_interactive():
     for key in "abc":
         scene.waits(key, 2.0)
     assert scene.refused(scene.come("d", 2.0, BATCH, deadline=11.0)[1]).kind is DEADLINE_IN_QUEUE
-    assert scene.come("d", 2.0, BATCH, deadline=12.0)[1] == Waits(None)
+    assert scene.come("d", 2.0, BATCH, deadline=12.0)[1] == Queued(None)
 
 
 def test_permits_shorten_the_wait():

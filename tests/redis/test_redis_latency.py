@@ -9,7 +9,7 @@ from doubles.waiting import eventually
 from kit.fake_resp import FakeResp, ordinary
 from kit.linked import ask, link_to
 
-from gateway.redis.command import Trouble
+from gateway.redis.command import RedisFailure
 
 
 async def test_ops_10_100_ms_of_latency_hold_up_nobody_and_fill_no_log(caplog: pytest.LogCaptureFixture):
@@ -19,14 +19,14 @@ async def test_ops_10_100_ms_of_latency_hold_up_nobody_and_fill_no_log(caplog: p
         link = link_to(slow.url, counted, timeout=0.02, rest=0.01)
         await link.start()
         slow.delay = 0.1
-        with pytest.raises(Trouble):
+        with pytest.raises(RedisFailure):
             await ask(link, b"x")
         # It is tried again and again, and nobody waits for that: a refusal takes no turn of the loop.
         before = counted["timeout"]
         for tries in range(1, 4):
             await eventually(lambda tries=tries: counted["timeout"] >= before + tries, "another try")
             for _ in range(300):
-                with pytest.raises(Trouble) as found:
+                with pytest.raises(RedisFailure) as found:
                     ask(link, b"x").send(None)
                 assert found.value.kind == "down"
         assert not link.up

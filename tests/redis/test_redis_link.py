@@ -10,8 +10,8 @@ from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
 from kit.linked import APPEND, ask, link_to, post
 
-from gateway.redis.command import Script, Trouble
-from gateway.redis.pipelined import Link
+from gateway.redis.command import RedisFailure, Script
+from gateway.redis.pipelined import PipelinedRedis
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def counted() -> Counter[str]:
 
 
 @pytest.fixture
-async def link(server: RedisServer, counted: Counter[str]) -> AsyncIterator[Link]:
+async def link(server: RedisServer, counted: Counter[str]) -> AsyncIterator[PipelinedRedis]:
     server.command("FLUSHALL")
     one = link_to(server.url, counted)
     await one.start()
@@ -34,13 +34,13 @@ async def link(server: RedisServer, counted: Counter[str]) -> AsyncIterator[Link
     await one.stop()
 
 
-async def test_is_up_after_start_and_answers(link: Link, counted: Counter[str]):
+async def test_is_up_after_start_and_answers(link: PipelinedRedis, counted: Counter[str]):
     assert link.up
     assert await ask(link, b"hello") == b"hello"
     assert not counted
 
 
-async def test_what_is_asked_together_travels_together(link: Link, server: RedisServer):
+async def test_what_is_asked_together_travels_together(link: PipelinedRedis, server: RedisServer):
     before = _commands_read(server)
     texts = [b"%d" % number for number in range(60)]
     assert await asyncio.gather(*(ask(link, text) for text in texts)) == texts
@@ -56,7 +56,7 @@ def _commands_read(server: RedisServer) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_row_60_no_reply_reaches_another_caller(link: Link, counted: Counter[str], seed: int):
+async def test_row_60_no_reply_reaches_another_caller(link: PipelinedRedis, counted: Counter[str], seed: int):
     random = Random(seed)
     compared = 0
 
@@ -78,7 +78,7 @@ async def test_row_60_no_reply_reaches_another_caller(link: Link, counted: Count
     assert not counted
 
 
-async def test_a_call_whose_caller_left_in_time_is_never_sent(link: Link):
+async def test_a_call_whose_caller_left_in_time_is_never_sent(link: PipelinedRedis):
     gone = asyncio.create_task(ask(link, b"gone", APPEND))
     stays = asyncio.create_task(ask(link, b"stays", APPEND))
     await asyncio.sleep(0)
@@ -88,14 +88,14 @@ async def test_a_call_whose_caller_left_in_time_is_never_sent(link: Link):
     assert await ask(link, b"", _LENGTH) == b"1"
 
 
-async def test_a_posted_call_is_done_before_what_is_asked_later(link: Link):
+async def test_a_posted_call_is_done_before_what_is_asked_later(link: PipelinedRedis):
     done = post(link, b"a")
     assert await ask(link, b"b", APPEND) == b"b"
     assert await done == b"a"
     assert await ask(link, b"", _ITEMS) == b"a,b"
 
 
-async def test_first_goes_before_all_that_waits(link: Link):
+async def test_first_goes_before_all_that_waits(link: PipelinedRedis):
     later = post(link, b"later")
     first = post(link, b"first", first=True)
     assert await asyncio.gather(later, ask(link, b"asked", APPEND), first) == [b"later", b"asked", b"first"]
@@ -103,7 +103,7 @@ async def test_first_goes_before_all_that_waits(link: Link):
 
 
 async def test_stop_sends_what_was_posted_and_ends_the_rest(
-    server: RedisServer, link: Link, counted: Counter[str]
+    server: RedisServer, link: PipelinedRedis, counted: Counter[str]
 ):
     second = link_to(server.url, counted)
     await second.start()
@@ -111,12 +111,12 @@ async def test_stop_sends_what_was_posted_and_ends_the_rest(
     await second.stop()
     assert all(one.done() and one.exception() is None for one in posted)
     assert await ask(link, b"", _LENGTH) == b"1000"
-    with pytest.raises(Trouble):
+    with pytest.raises(RedisFailure):
         await ask(second, b"too late")
 
 
 async def test_a_connection_that_redis_closed_while_idle_costs_no_call(
-    link: Link, server: RedisServer, counted: Counter[str]
+    link: PipelinedRedis, server: RedisServer, counted: Counter[str]
 ):
     assert await ask(link, b"before") == b"before"
     server.command("CLIENT", "KILL", "TYPE", "normal")
@@ -127,7 +127,9 @@ async def test_a_connection_that_redis_closed_while_idle_costs_no_call(
     assert not counted
 
 
-async def test_scripts_that_redis_lost_are_sent_again(link: Link, server: RedisServer, counted: Counter[str]):
+async def test_scripts_that_redis_lost_are_sent_again(
+    link: PipelinedRedis, server: RedisServer, counted: Counter[str]
+):
     server.command("SCRIPT", "FLUSH", "SYNC")
     assert await asyncio.gather(*(ask(link, b"%d" % n) for n in range(5))) == [b"%d" % n for n in range(5)]
     assert await ask(link, b"x") == b"x"

@@ -12,8 +12,8 @@ from doubles.waiting import eventually
 from kit.fake_resp import FakeResp, ordinary
 from kit.linked import APPEND, ask, link_to, post
 
-from gateway.redis.command import Trouble
-from gateway.redis.pipelined import Link
+from gateway.redis.command import RedisFailure
+from gateway.redis.pipelined import PipelinedRedis
 
 BACK = 2.0
 """Seconds within which a Redis that is back is used again."""
@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-async def link(server: RedisServer, counted: Counter[str]) -> AsyncIterator[Link]:
+async def link(server: RedisServer, counted: Counter[str]) -> AsyncIterator[PipelinedRedis]:
     """A link with the time-out that is the default."""
     one = link_to(server.url, counted, timeout=0.02)
     await one.start()
@@ -42,14 +42,14 @@ async def link(server: RedisServer, counted: Counter[str]) -> AsyncIterator[Link
     await one.stop()
 
 
-async def fails(link: Link) -> str:
+async def fails(link: PipelinedRedis) -> str:
     """The kind of trouble that a call has."""
-    with pytest.raises(Trouble) as found:
+    with pytest.raises(RedisFailure) as found:
         await ask(link, b"x", APPEND)
     return found.value.kind
 
 
-async def back(link: Link) -> None:
+async def back(link: PipelinedRedis) -> None:
     await eventually(lambda: link.up, "the link is up again", BACK)
 
 
@@ -69,7 +69,9 @@ async def test_row_55_down_at_start_is_as_down_later(tmp_path: Path, counted: Co
     server.stop()
 
 
-async def test_row_55_killed_and_started_again(link: Link, server: RedisServer, counted: Counter[str]):
+async def test_row_55_killed_and_started_again(
+    link: PipelinedRedis, server: RedisServer, counted: Counter[str]
+):
     server.kill()
     assert await fails(link) == "connection"
     assert await fails(link) == "down"
@@ -87,15 +89,17 @@ async def test_row_55_its_death_is_noticed_without_any_call(server: RedisServer,
     await link.stop()
 
 
-async def test_row_56_paused_only_one_round_waits(link: Link, server: RedisServer, counted: Counter[str]):
+async def test_row_56_paused_only_one_round_waits(
+    link: PipelinedRedis, server: RedisServer, counted: Counter[str]
+):
     server.pause()
     outcomes = await asyncio.gather(*(ask(link, b"%d" % n) for n in range(100)), return_exceptions=True)
-    assert all(isinstance(one, Trouble) and one.kind == "timeout" for one in outcomes)
+    assert all(isinstance(one, RedisFailure) and one.kind == "timeout" for one in outcomes)
     assert {one.sent for one in outcomes} == {True, False}  # those of the round, and those behind it
     assert counted == {"timeout": 1}
     # From now on nobody waits: all of these end without a turn of the loop.
     for _ in range(1000):
-        with pytest.raises(Trouble):
+        with pytest.raises(RedisFailure):
             ask(link, b"x").send(None)
     server.resume()
     await back(link)
@@ -103,7 +107,7 @@ async def test_row_56_paused_only_one_round_waits(link: Link, server: RedisServe
     assert await ask(link, b"after") == b"after"
 
 
-async def test_row_56_client_pause(link: Link, server: RedisServer):
+async def test_row_56_client_pause(link: PipelinedRedis, server: RedisServer):
     server.command("CLIENT", "PAUSE", "300")
     assert await fails(link) == "timeout"
     await back(link)
@@ -123,7 +127,7 @@ async def test_row_56_the_backlog_is_bounded_and_goes_out_oldest_first(
     assert link.backlog == 500
     assert counted == {"backlog": 300}
     for one in posted[500:]:
-        assert isinstance(one.exception(), Trouble)
+        assert isinstance(one.exception(), RedisFailure)
     server.resume()
     await back(link)
     await asyncio.gather(*posted[:500])
@@ -145,7 +149,7 @@ async def test_row_57_a_slow_redis_is_asked_in_few_rounds(counted: Counter[str])
 
 
 async def test_row_59_readonly_the_connection_is_given_up(
-    link: Link, server: RedisServer, counted: Counter[str]
+    link: PipelinedRedis, server: RedisServer, counted: Counter[str]
 ):
     server.command("REPLICAOF", "127.0.0.1", "1")
     assert await fails(link) == "readonly"
@@ -158,7 +162,7 @@ async def test_row_59_readonly_the_connection_is_given_up(
     assert await ask(link, b"x", APPEND) == b"x"
 
 
-async def test_row_59_out_of_memory(link: Link, server: RedisServer, counted: Counter[str]):
+async def test_row_59_out_of_memory(link: PipelinedRedis, server: RedisServer, counted: Counter[str]):
     done = post(link, b"kept")
     await done
     server.command("CONFIG", "SET", "maxmemory", "1")
@@ -181,21 +185,21 @@ async def test_row_59_loading(counted: Counter[str]):
         fake.answer = ordinary
         await back(link)
         fake.answer = lambda words: loading
-        with pytest.raises(Trouble) as found:
+        with pytest.raises(RedisFailure) as found:
             await ask(link, b"x")
         assert found.value.kind == "loading"
         await link.stop()
 
 
 async def test_row_59_a_key_of_the_wrong_type_is_one_call_s_trouble(
-    link: Link, server: RedisServer, counted: Counter[str], caplog: pytest.LogCaptureFixture
+    link: PipelinedRedis, server: RedisServer, counted: Counter[str], caplog: pytest.LogCaptureFixture
 ):
     server.command("SET", "list", "text")
     outcomes = await asyncio.gather(
         ask(link, b"a", APPEND), ask(link, b"b"), ask(link, b"c", APPEND), return_exceptions=True
     )
     assert outcomes[1] == b"b"
-    assert all(isinstance(one, Trouble) and not one.sent for one in (outcomes[0], outcomes[2]))
+    assert all(isinstance(one, RedisFailure) and not one.sent for one in (outcomes[0], outcomes[2]))
     assert link.up
     assert counted["other"] == 2
     assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == 1
@@ -209,7 +213,7 @@ async def test_row_59_another_node_of_a_cluster_is_told_of_in_words(
         link = link_to(fake.url, counted)
         await link.start()
         fake.answer = lambda words: b"-%b\r\n" % error
-        with pytest.raises(Trouble):
+        with pytest.raises(RedisFailure):
             await ask(link, b"x")
         assert counted["other"] == 1
         assert error.split()[0].decode() in [getattr(one, "code", "") for one in caplog.records]
@@ -256,7 +260,7 @@ async def test_it_stops_while_redis_is_paused(server: RedisServer, counted: Coun
     await asyncio.sleep(0)
     await link.stop()
     assert [type(one) for one in await asyncio.gather(asked, posted, return_exceptions=True)] == [
-        Trouble,
-        Trouble,
+        RedisFailure,
+        RedisFailure,
     ]
     server.resume()

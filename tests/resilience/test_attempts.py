@@ -9,20 +9,30 @@ from typing import Any
 import pytest
 from doubles.virtual_time import run
 
-from gateway.cache.accounting import Savings
-from gateway.cache.layer import Cache
-from gateway.cache.lookup import Terms
+from gateway.cache.accounting import CacheMetrics
+from gateway.cache.layer import CacheLayer
+from gateway.cache.lookup import CachePolicy
 from gateway.cache.single_flight import Flights
-from gateway.cache.store import Entry, Kept
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Estimate, Reply, Route, Stream
+from gateway.cache.store import CacheEntry, CacheHit
+from gateway.core.call import (
+    CHAT,
+    EMBEDDINGS,
+    Call,
+    Candidate,
+    Credentials,
+    Reply,
+    Route,
+    Stream,
+    TokenEstimate,
+)
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONNECT,
     CONTEXT_LENGTH_EXCEEDED,
     DEADLINE_IN_QUEUE,
     FIRST_BYTE,
-    POISONED,
     QUEUE_FULL,
+    REQUEST_SUSPENDED,
     RESET,
     STATUS,
     UPSTREAM_ERROR,
@@ -30,15 +40,15 @@ from gateway.core.errors import (
     UPSTREAM_TIMEOUT,
     UPSTREAM_UNAVAILABLE,
     Cause,
-    Failure,
-    Refusal,
+    Rejection,
+    UpstreamFailure,
     upstream_status,
 )
-from gateway.queueing.layer import Queue
-from gateway.queueing.upstream_queue import Line
+from gateway.queueing.layer import QueueLayer
+from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.queueing.waiting_room import WaitingRoom
-from gateway.resilience.attempt import Attempt, Counts, Health, Rules
-from gateway.resilience.circuit_breaker import CLOSED, OPEN, Breaker
+from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
+from gateway.resilience.circuit_breaker import CLOSED, OPEN, CircuitBreaker
 from gateway.resilience.layer import attempts
 from gateway.resilience.retry_budget import RetryBudget
 from gateway.telemetry.metrics import Metrics
@@ -49,16 +59,16 @@ OK: dict[str, Any] = {}
 """An answer that is an answer."""
 
 
-def failed(cause: Cause = CONNECT, status: int | None = None, **advice: Any) -> Failure:
+def failed(cause: Cause = CONNECT, status: int | None = None, **advice: Any) -> UpstreamFailure:
     kind = UPSTREAM_ERROR if status is None else upstream_status(status)
-    return Failure(kind, "no", cause=cause, status=status, **advice)
+    return UpstreamFailure(kind, "no", cause=cause, status=status, **advice)
 
 
-def status(number: int, **advice: Any) -> Failure:
+def status(number: int, **advice: Any) -> UpstreamFailure:
     return failed(STATUS, number, **advice)
 
 
-OVERFLOW = Failure(CONTEXT_LENGTH_EXCEEDED, "too long", cause=STATUS, status=400)
+OVERFLOW = UpstreamFailure(CONTEXT_LENGTH_EXCEEDED, "too long", cause=STATUS, status=400)
 
 
 class Scene:
@@ -75,7 +85,7 @@ class Scene:
         permits: int = 64,
         room: int = 100,
         failures: int = 5,
-        breaker: Callable[..., Breaker] = Breaker,
+        breaker: Callable[..., CircuitBreaker] = CircuitBreaker,
         seed: int = 1,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -86,16 +96,17 @@ class Scene:
         self.takes = dict.fromkeys("abcd", 0.0)
         self.candidates = {name: Candidate(name, "up", b'"up"') for name in "abcd"}
         self.route = Route("m", b'"m"', tuple(self.candidates[name] for name in upstreams))
-        lines = {name: Line(name, permits, None, total) for name in "abcd"}
+        lines = {name: UpstreamQueue(name, permits, None, total) for name in "abcd"}
         nobody = dict.fromkeys("abcd", lambda seconds: None)
-        self.queue = Queue(WaitingRoom(room), lines, self.loop.time, nobody, lambda call: None)
+        self.queue = QueueLayer(WaitingRoom(room), lines, self.loop.time, nobody, lambda call: None)
         rng = Random(seed)
         self.health = {
-            name: Health(breaker(failures, 5.0, 60.0, rng), RetryBudget(share), total) for name in "abcd"
+            name: UpstreamHealth(breaker(failures, 5.0, 60.0, rng), RetryBudget(share), total)
+            for name in "abcd"
         }
-        counts = Counts(self._attempts, self._count("retry"), self._count("fallback"))
-        self.attempt = Attempt(
-            self.health, Rules(tries, base, longest), counts, self.loop.time, asyncio.sleep, rng
+        counts = RetryMetrics(self._attempts, self._count("retry"), self._count("fallback"))
+        self.attempt = AttemptRunner(
+            self.health, RetryPolicy(tries, base, longest), counts, self.loop.time, asyncio.sleep, rng
         )
         self.handle = attempts(self.attempt)(self.queue(self.forward))
 
@@ -123,7 +134,7 @@ class Scene:
         """What it says one after the other."""
         self.says[upstream] = iter(answers).__next__
 
-    async def forward(self, call: Call) -> Reply | Refusal:
+    async def forward(self, call: Call) -> Reply | Rejection:
         assert call.candidate is not None
         upstream = call.candidate.upstream
         call.attempts += 1
@@ -132,7 +143,7 @@ class Scene:
         if self.takes[upstream]:
             await asyncio.sleep(self.takes[upstream])
         said = self.says[upstream]() if upstream in self.says else OK
-        if isinstance(said, Failure):
+        if isinstance(said, UpstreamFailure):
             raise said
         call.answered_at = self.loop.time()
         return Reply(200, stream=STREAM) if call.stream else Reply(200, b"{}")
@@ -148,14 +159,14 @@ class Scene:
             call.headers = {"x-stainless-retry-count": str(sent_before)}
         return call
 
-    async def serve(self, call: Call | None = None) -> Reply | Refusal | Failure:
+    async def serve(self, call: Call | None = None) -> Reply | Rejection | UpstreamFailure:
         """The call's life at the edge."""
         call = call or self.call()
         try:
             reply = await self.handle(call)
             call.outcome = "ok"
             return reply
-        except Failure as failure:
+        except UpstreamFailure as failure:
             return failure
         except asyncio.CancelledError:
             call.outcome = "client_gone"
@@ -163,7 +174,7 @@ class Scene:
         finally:
             call.lease.settle(call, self.loop.time())
 
-    async def many(self, count: int, every: float = 0.0) -> list[Reply | Refusal | Failure]:
+    async def many(self, count: int, every: float = 0.0) -> list[Reply | Rejection | UpstreamFailure]:
         """So many calls one after the other, so many seconds apart, none with the body of another."""
         answers = []
         for number in range(count):
@@ -195,7 +206,7 @@ def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[], None
     return runs
 
 
-def good(answers: list[Reply | Refusal | Failure]) -> int:
+def good(answers: list[Reply | Rejection | UpstreamFailure]) -> int:
     return sum(isinstance(answer, Reply) for answer in answers)
 
 
@@ -253,8 +264,8 @@ async def test_retry_02_who_asks_for_longer_than_the_bound_is_left_alone():
     scene = Scene("a", longest=2.0)
     scene.always("a", status(429, retry_after=2.01))
     answer = await scene.serve()
-    assert isinstance(answer, Failure)
-    assert answer.as_refusal().retry_after == 2.01
+    assert isinstance(answer, UpstreamFailure)
+    assert answer.as_rejection().retry_after == 2.01
     assert scene.calls("a") == 1
 
 
@@ -264,7 +275,7 @@ def test_retry_10_a_clients_own_mistake_is_one_call(number: int):
         scene = Scene("a", "b")
         scene.falls_back("c")
         scene.always("a", status(number))
-        assert isinstance(await scene.serve(), Failure)
+        assert isinstance(await scene.serve(), UpstreamFailure)
         assert scene.sent == [("a", 0.0)]
         assert scene.counted == {("attempt", "a", "ignore"): 1}
 
@@ -276,7 +287,7 @@ def test_retry_10_a_closed_account_moves_on_and_comes_not_back(number: int):
     async def scenario() -> None:
         scene = Scene("a", tries=3)
         scene.always("a", status(number))
-        assert isinstance(await scene.serve(), Failure)
+        assert isinstance(await scene.serve(), UpstreamFailure)
         assert scene.calls("a") == 1
         scene = Scene("a", "b", tries=3)
         scene.always("a", status(number))
@@ -289,8 +300,8 @@ def test_retry_10_a_closed_account_moves_on_and_comes_not_back(number: int):
 @virtual
 async def test_retry_07_one_that_may_still_be_at_work_is_not_asked_twice():
     scene = Scene("a", tries=3)
-    scene.always("a", Failure(UPSTREAM_TIMEOUT, "late", cause=FIRST_BYTE))
-    assert isinstance(await scene.serve(), Failure)
+    scene.always("a", UpstreamFailure(UPSTREAM_TIMEOUT, "late", cause=FIRST_BYTE))
+    assert isinstance(await scene.serve(), UpstreamFailure)
     assert scene.calls("a") == 1
 
 
@@ -298,7 +309,7 @@ async def test_retry_07_one_that_may_still_be_at_work_is_not_asked_twice():
 async def test_x_should_retry_is_obeyed_both_ways():
     scene = Scene("a", tries=3)
     scene.script("a", status(500, should_retry=False))
-    assert isinstance(await scene.serve(), Failure)
+    assert isinstance(await scene.serve(), UpstreamFailure)
     assert scene.calls("a") == 1
     scene = Scene("a", tries=3)
     scene.script("a", status(400, should_retry=True), OK)
@@ -327,7 +338,7 @@ async def test_retry_05_fallbacks_have_one_call_each():
     for name in "abcd":
         scene.always(name, status(500))
     answer = await scene.serve()
-    assert isinstance(answer, Failure)
+    assert isinstance(answer, UpstreamFailure)
     assert [name for name, _ in scene.sent] == ["a", "b", "c", "d"]
     assert scene.counted["fallback", "m", "f-c"] == scene.counted["fallback", "m", "f-d"] == 1
 
@@ -342,7 +353,7 @@ async def test_retry_05_a_fallback_has_one_call_while_the_breaker_of_the_model_i
     scene.falls_back("c", "d")
     scene.always("c", status(500))
     scene.always("d", status(500))
-    assert isinstance(await scene.serve(), Failure)
+    assert isinstance(await scene.serve(), UpstreamFailure)
     assert [name for name, _ in scene.sent] == ["c", "d"]
 
 
@@ -366,7 +377,7 @@ async def test_the_last_failure_is_told():
     scene.always("a", status(500))
     scene.always("c", status(429))
     answer = await scene.serve()
-    assert isinstance(answer, Failure)
+    assert isinstance(answer, UpstreamFailure)
     assert answer.status == 429
 
 
@@ -397,7 +408,7 @@ async def test_route_01_without_a_larger_window_it_is_the_clients():
 # Budgets.
 
 
-class NeverOpen(Breaker):
+class NeverOpen(CircuitBreaker):
     """A breaker that has been switched off, so that only the budget is left."""
 
     def record(self, *_: Any) -> None:
@@ -463,7 +474,7 @@ async def test_row_17_a_lone_dead_upstream_has_one_call_a_second_the_others_hear
     scene.sent.clear()
     begun = scene.loop.time() - scene.started
     answers = await scene.many(2000, every=0.01)
-    refused = [answer for answer in answers if isinstance(answer, Refusal)]
+    refused = [answer for answer in answers if isinstance(answer, Rejection)]
     assert len(refused) == 2000 - scene.calls("a")
     assert scene.calls("a") <= 21
     assert scene.calls("a") >= 19
@@ -490,7 +501,7 @@ async def test_who_waits_as_long_as_told_is_the_one_that_tries():
     scene.always("a", failed(CONNECT))
     await scene.many(5)
     refused = await scene.serve()
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, Rejection)
     assert refused.retry_after is not None
     scene.always("a", OK)
     await asyncio.sleep(refused.retry_after)
@@ -508,7 +519,7 @@ async def test_row_17_where_all_are_open_one_of_them_is_tried():
     answers = await scene.many(1000, every=0.01)
     assert len(scene.sent) <= 22
     assert {name for name, _ in scene.sent} == {"a", "b"}
-    assert sum(isinstance(answer, Refusal) for answer in answers) >= 975
+    assert sum(isinstance(answer, Rejection) for answer in answers) >= 975
 
 
 @virtual
@@ -592,7 +603,7 @@ async def test_streams_that_all_break_are_counted_as_failures_and_open_the_break
 async def test_a_pause_beyond_the_total_is_not_begun():
     scene = Scene("a", tries=9, longest=60.0, total=5.0)
     scene.always("a", status(429, retry_after=2.0))
-    assert isinstance(await scene.serve(), Failure)
+    assert isinstance(await scene.serve(), UpstreamFailure)
     assert [round(at, 3) for _, at in scene.sent] == [0.0, 2.0, 4.0]
     assert scene.loop.time() - scene.started < 5.0
 
@@ -601,7 +612,7 @@ async def test_a_pause_beyond_the_total_is_not_begun():
 async def test_a_pause_beyond_the_clients_own_time_is_not_begun():
     scene = Scene("a", tries=9, longest=60.0)
     scene.always("a", status(429, retry_after=2.0))
-    assert isinstance(await scene.serve(scene.call(patience=3.0)), Failure)
+    assert isinstance(await scene.serve(scene.call(patience=3.0)), UpstreamFailure)
     assert [round(at, 3) for _, at in scene.sent] == [0.0, 2.0]
 
 
@@ -610,7 +621,7 @@ async def test_after_the_deadline_nobody_else_is_called():
     scene = Scene("a", "b")
     scene.always("a", status(500), takes=5.0)
     answer = await scene.serve(scene.call(patience=3.0))
-    assert isinstance(answer, Failure)
+    assert isinstance(answer, UpstreamFailure)
     assert answer.status == 500
     assert scene.sent == [("a", 0.0)]
     assert not any(key[0] == "retry" for key in scene.counted)
@@ -627,7 +638,7 @@ async def test_attempts_pauses_and_queue_share_one_deadline():
     holder = asyncio.create_task(scene.serve())
     answer = await call
     assert scene.loop.time() - scene.started <= 5.01
-    assert isinstance(answer, Failure | Refusal)
+    assert isinstance(answer, UpstreamFailure | Rejection)
     await left(scene, holder, 0.1)
     assert scene.at_rest()
 
@@ -665,7 +676,7 @@ async def test_a_retry_that_finds_no_place_tells_of_the_place_once():
     scene.always("a", OK, takes=30.0)
     holder = asyncio.create_task(scene.serve())
     answer = await call
-    assert isinstance(answer, Failure | Refusal)
+    assert isinstance(answer, UpstreamFailure | Rejection)
     assert scene.calls("a") == 2
     await left(scene, holder, 0.1)
     assert scene.at_rest()
@@ -678,7 +689,7 @@ async def test_the_queues_own_word_is_told_where_nobody_has_a_place():
     holder = asyncio.create_task(scene.serve())
     await asyncio.sleep(0.1)
     answer = await scene.serve(scene.call(patience=1.0))
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Rejection)
     assert answer.kind in (DEADLINE_IN_QUEUE, QUEUE_FULL)
     await left(scene, holder, 0.1)
 
@@ -713,7 +724,7 @@ async def test_who_leaves_in_the_pause_or_in_the_queue_after_it_pays_for_no_seco
         scene = Scene("a", longest=60.0, permits=1)
         scene.script("a", status(429, retry_after=10.0), OK, OK)
         call = scene.call()
-        call.estimate = Estimate(1000, 10, False)
+        call.estimate = TokenEstimate(1000, 10, False)
         task = asyncio.create_task(scene.serve(call))
         await asyncio.sleep(0.1)
         scene.takes["a"] = 30.0
@@ -741,10 +752,10 @@ class Nothing:
 
     largest = 0
 
-    async def get(self, keys: Sequence[bytes]) -> list[Kept | None]:
+    async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
         return [None] * len(keys)
 
-    async def put(self, entries: Sequence[tuple[bytes, Entry]], ttl: float) -> None:
+    async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
         raise AssertionError("nothing here is to be kept")
 
 
@@ -754,9 +765,9 @@ async def test_with_a_cache_around_them_failed_attempts_are_no_time_of_the_gatew
     scene = Scene("a", "b")
     scene.always("a", failed(CONNECT), takes=3.0)
     scene.always("b", OK, takes=2.0)
-    savings = Savings(Metrics(), lambda call: None)
+    savings = CacheMetrics(Metrics(), lambda call: None)
     clock = scene.loop.time
-    cache = Cache({"m": Terms(Nothing(), 9.0, b"s")}, Flights(clock), savings, lambda: "id", clock)
+    cache = CacheLayer({"m": CachePolicy(Nothing(), 9.0, b"s")}, Flights(clock), savings, lambda: "id", clock)
     scene.handle = cache.look(cache.answer(scene.handle))
 
     async def comes(after: float) -> Call:
@@ -777,11 +788,11 @@ async def test_who_goes_another_way_is_no_new_request_and_goes_by_the_time_it_is
     """As after an overflow: the body is another one, and the call has been here before."""
     scene = Scene("a", "b")
     earned: list[float] = []
-    scene.health["a"].budget.earn = earned.append
+    scene.health["a"].budget.deposit = earned.append
     call = scene.call()
     scene.script("a", OVERFLOW, *[failed(CONNECT)] * 5, OK)
     scene.script("b", OVERFLOW, *[OK] * 10)
-    assert isinstance(await scene.serve(call), Failure)
+    assert isinstance(await scene.serve(call), UpstreamFailure)
     for number in range(5):
         await scene.serve(scene.call(b"%d" % number))
     assert (scene.state("a"), len(earned)) == (OPEN, 6)
@@ -798,7 +809,7 @@ async def test_who_goes_another_way_leaves_the_time_of_the_first_answer_behind()
     scene.script("a", OK, failed(CONNECT))
     assert isinstance(await scene.serve(call), Reply)
     assert call.answered_at == scene.loop.time()
-    assert isinstance(await scene.serve(call), Failure)
+    assert isinstance(await scene.serve(call), UpstreamFailure)
     assert call.answered_at == 0.0
 
 
@@ -861,16 +872,16 @@ async def test_row_28_two_deaths_are_enough_and_others_go_on():
     for name in "abcd":
         scene.always(name, failed(RESET))
     answer = await scene.serve(scene.call(b"poison"))
-    assert isinstance(answer, Refusal)
-    assert answer.kind is POISONED
+    assert isinstance(answer, Rejection)
+    assert answer.kind is REQUEST_SUSPENDED
     assert answer.retry_after == pytest.approx(60.0)
     assert [name for name, _ in scene.sent] == ["a", "b"]
     for name in "abcd":
         scene.always(name, OK)
     assert isinstance(await scene.serve(scene.call(b"innocent")), Reply)
     again = await scene.serve(scene.call(b"poison"))
-    assert isinstance(again, Refusal)
-    assert again.kind is POISONED
+    assert isinstance(again, Rejection)
+    assert again.kind is REQUEST_SUSPENDED
     assert len(scene.sent) == 3
     await asyncio.sleep(60.1)
     assert isinstance(await scene.serve(scene.call(b"poison")), Reply)
@@ -882,7 +893,7 @@ async def test_failures_of_another_kind_are_no_deaths():
     for name in "ab":
         scene.always(name, status(500))
     for _ in range(3):
-        assert isinstance(await scene.serve(scene.call(b"same")), Failure)
+        assert isinstance(await scene.serve(scene.call(b"same")), UpstreamFailure)
         await asyncio.sleep(2.0)
 
 
@@ -912,7 +923,7 @@ async def test_a_lone_candidate_is_called_however_busy_it_said_to_be():
     scene = Scene("a", tries=1)
     scene.always("a", status(429, retry_after=30.0))
     for _ in range(2):
-        assert isinstance(await scene.serve(), Failure)
+        assert isinstance(await scene.serve(), UpstreamFailure)
     assert len(scene.sent) == 2
 
 
@@ -920,7 +931,7 @@ async def test_a_lone_candidate_is_called_however_busy_it_said_to_be():
 async def test_one_whose_path_is_wrong_is_left_alone_for_a_minute_at_that_endpoint():
     """It is not dead, so no breaker keeps calls away from it: each of them would cost a retry."""
     scene = Scene("a", "b")
-    scene.always("a", Failure(UPSTREAM_PATH_UNKNOWN, "Not Found", cause=STATUS, status=404))
+    scene.always("a", UpstreamFailure(UPSTREAM_PATH_UNKNOWN, "Not Found", cause=STATUS, status=404))
     assert good(await scene.many(300)) == 300
     assert (scene.calls("a"), scene.counted["retry", "a", "path"]) == (1, 1)
     scene.always("a", OK)

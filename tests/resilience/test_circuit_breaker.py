@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from gateway.resilience.circuit_breaker import CLOSED, HALF_OPEN, HEALTHY_S, OPEN, Breaker
+from gateway.resilience.circuit_breaker import CLOSED, HALF_OPEN, HEALTHY_S, OPEN, CircuitBreaker
 
 
 class Middle(Random):
@@ -14,22 +14,22 @@ class Middle(Random):
         return 0.5
 
 
-def breaker(failures: int = 5, open_s: float = 5.0, max_open_s: float = 60.0) -> Breaker:
-    return Breaker(failures, open_s, max_open_s, Middle())
+def breaker(failures: int = 5, open_s: float = 5.0, max_open_s: float = 60.0) -> CircuitBreaker:
+    return CircuitBreaker(failures, open_s, max_open_s, Middle())
 
 
-def fail(it: Breaker, now: float, times: int = 1) -> None:
+def fail(it: CircuitBreaker, now: float, times: int = 1) -> None:
     for _ in range(times):
         it.record("failure", now, admitted(it, now))
 
 
-def admitted(it: Breaker, now: float, last_resort: bool = False) -> int:
-    ticket = it.admits(now, last_resort)
+def admitted(it: CircuitBreaker, now: float, last_resort: bool = False) -> int:
+    ticket = it.acquire(now, last_resort)
     assert ticket
     return ticket
 
 
-def opened(now: float = 100.0) -> Breaker:
+def opened(now: float = 100.0) -> CircuitBreaker:
     it = breaker()
     fail(it, now, 5)
     assert it.state(now) == OPEN
@@ -44,7 +44,7 @@ def test_failures_in_a_row_open_it():
     assert it.state(100.0) == CLOSED
     fail(it, 100.0)
     assert it.state(100.0) == OPEN
-    assert not it.admits(104.9)
+    assert not it.acquire(104.9)
 
 
 def test_what_tells_nothing_neither_fails_nor_heals():
@@ -87,8 +87,8 @@ def test_one_probe_at_a_time():
     it = opened()
     assert it.state(105.0) == HALF_OPEN
     probe = admitted(it, 105.0)
-    assert not it.admits(105.0)
-    assert not it.admits(900.0)
+    assert not it.acquire(105.0)
+    assert not it.acquire(900.0)
     it.record("success", 900.0, probe)
     assert it.state(900.0) == CLOSED
 
@@ -96,7 +96,7 @@ def test_one_probe_at_a_time():
 def test_a_probe_that_tells_nothing_is_given_back():
     it = opened()
     it.record("none", 105.0, admitted(it, 105.0))
-    assert it.admits(105.0)
+    assert it.acquire(105.0)
 
 
 def test_each_failed_probe_doubles_the_time_up_to_the_longest():
@@ -110,7 +110,7 @@ def test_each_failed_probe_doubles_the_time_up_to_the_longest():
 
 
 def test_times_differ_from_gateway_to_gateway():
-    fleet = [Breaker(1, 100.0, 100.0, Random(seed)) for seed in range(20)]
+    fleet = [CircuitBreaker(1, 100.0, 100.0, Random(seed)) for seed in range(20)]
     for one in fleet:
         fail(one, 100.0)
     back = [next(at for at in range(100, 300) if one.state(at) == HALF_OPEN) for one in fleet]
@@ -130,17 +130,17 @@ def test_the_past_is_forgotten_after_half_a_minute_of_health(well_s: float, leng
 
 
 def test_after_closing_the_calls_come_back_slowly():
-    it = Breaker(1, 5.0, 60.0, Random(1))
+    it = CircuitBreaker(1, 5.0, 60.0, Random(1))
     fail(it, 100.0)
     it.record("success", 110.0, admitted(it, 110.0))
-    shares = [sum(it.admits(110.0 + s) > 0 for _ in range(2000)) / 2000 for s in (0.0, 15.0, 29.0, 30.0)]
+    shares = [sum(it.acquire(110.0 + s) > 0 for _ in range(2000)) / 2000 for s in (0.0, 15.0, 29.0, 30.0)]
     assert shares == pytest.approx([0.1, 0.55, 0.97, 1.0], abs=0.04)
-    assert all(it.admits(110.0, last_resort=True) for _ in range(100))
+    assert all(it.acquire(110.0, last_resort=True) for _ in range(100))
 
 
 def test_a_process_starts_at_full_speed():
-    it = Breaker(5, 5.0, 60.0, Random(1))
-    assert all(it.admits(0.0) for _ in range(100))
+    it = CircuitBreaker(5, 5.0, 60.0, Random(1))
+    assert all(it.acquire(0.0) for _ in range(100))
 
 
 # Calls that set out before the last change.
@@ -164,7 +164,7 @@ def test_a_late_call_is_not_taken_for_the_probe(outcome: str):
     admitted(it, 105.0)
     it.record(outcome, 105.0, late)
     assert it.state(105.0) == HALF_OPEN
-    assert not it.admits(105.0)
+    assert not it.acquire(105.0)
 
 
 def test_a_probe_overtaken_by_another_success_is_not_taken_for_the_next_probe():
@@ -175,7 +175,7 @@ def test_a_probe_overtaken_by_another_success_is_not_taken_for_the_next_probe():
         it.record("failure", 107.0, admitted(it, 107.0, last_resort=True))
     admitted(it, 120.0)
     it.record("none", 120.0, first)
-    assert not it.admits(120.0)
+    assert not it.acquire(120.0)
 
 
 # Nobody else can take the call.
@@ -183,9 +183,9 @@ def test_a_probe_overtaken_by_another_success_is_not_taken_for_the_next_probe():
 
 def test_as_a_last_resort_one_call_a_second_goes():
     it = opened()
-    gone = [tenth for tenth in range(45) if it.admits(100.0 + tenth / 10, last_resort=True)]
+    gone = [tenth for tenth in range(45) if it.acquire(100.0 + tenth / 10, last_resort=True)]
     assert gone == [10, 20, 30, 40]
-    assert not it.admits(104.4)
+    assert not it.acquire(104.4)
 
 
 def test_its_failure_does_not_make_the_time_longer():

@@ -11,10 +11,10 @@ from gateway.core.errors import (
     UPSTREAM_PATH_UNKNOWN,
     UPSTREAM_RATE_LIMITED,
     Cause,
-    Failure,
+    UpstreamFailure,
     upstream_status,
 )
-from gateway.resilience.classification import REASONS, Judgement, is_spent, is_wrong_path, judge
+from gateway.resilience.classification import REASONS, Classification, classify, is_spent, is_wrong_path
 from gateway.wire.openai.overflow_messages import Overflow
 
 ANYWHERE = ("retryable", "failure", "anywhere")
@@ -43,43 +43,53 @@ STATUSES = {
 }
 
 
-def refused(status: int, *, should_retry: bool | None = None, spent: bool = False) -> Failure:
-    return Failure(
-        upstream_status(status), "no", cause="status", status=status, should_retry=should_retry, spent=spent
+def refused(status: int, *, should_retry: bool | None = None, spent: bool = False) -> UpstreamFailure:
+    return UpstreamFailure(
+        upstream_status(status),
+        "no",
+        cause="status",
+        status=status,
+        should_retry=should_retry,
+        quota_exhausted=spent,
     )
 
 
-def row(judged: Judgement) -> tuple[str, ...]:
-    return judged.verdict, judged.breaker, judged.again, judged.reason
+def row(judged: Classification) -> tuple[str, ...]:
+    return judged.result, judged.breaker_outcome, judged.retry_scope, judged.reason
 
 
 @pytest.mark.parametrize("cause", get_args(Cause))
 def test_every_cause_has_its_row(cause: Cause):
     if cause == "status":
-        assert row(judge(Failure(UPSTREAM_ERROR, "no", cause=cause))) == (*ANYWHERE, "server_error")
+        assert row(classify(UpstreamFailure(UPSTREAM_ERROR, "no", cause=cause))) == (
+            *ANYWHERE,
+            "server_error",
+        )
     else:
-        assert row(judge(Failure(UPSTREAM_ERROR, "no", cause=cause))) == CAUSES[cause]
+        assert row(classify(UpstreamFailure(UPSTREAM_ERROR, "no", cause=cause))) == CAUSES[cause]
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_every_status_has_its_row(status: int):
-    assert row(judge(refused(status))) == STATUSES[status]
+    assert row(classify(refused(status))) == STATUSES[status]
 
 
 def test_route_08_busy_is_not_dead():
-    assert {judge(refused(status)).breaker for status in (429, 503, 529)} == {"none"}
+    assert {classify(refused(status)).breaker_outcome for status in (429, 503, 529)} == {"none"}
 
 
 @pytest.mark.parametrize("status", [400, 403, 429])
 def test_retry_10_a_spent_account_moves_on(status: int):
-    assert row(judge(refused(status, spent=True))) == ACCOUNT
+    assert row(classify(refused(status, spent=True))) == ACCOUNT
 
 
 @pytest.mark.parametrize("should_retry", [None, True, False])
 def test_an_overflow_wants_a_larger_window_whatever_the_upstream_says(should_retry: bool | None):
     message = "prompt is too long: 213462 tokens > 200000 maximum"
-    failure = Failure(CONTEXT_LENGTH_EXCEEDED, message, cause="status", status=400, should_retry=should_retry)
-    judged = judge(failure)
+    failure = UpstreamFailure(
+        CONTEXT_LENGTH_EXCEEDED, message, cause="status", status=400, should_retry=should_retry
+    )
+    judged = classify(failure)
     assert row(judged) == ("ignore", "none", "overflow", "overflow")
     assert judged.overflow == Overflow(213462, 200000)
 
@@ -89,21 +99,21 @@ def test_x_should_retry_false_speaks_for_this_upstream_only(status: int):
     verdict, breaker, again, reason = STATUSES[status]
     if again == "anywhere":
         again = "elsewhere"
-    assert row(judge(refused(status, should_retry=False))) == (verdict, breaker, again, reason)
+    assert row(classify(refused(status, should_retry=False))) == (verdict, breaker, again, reason)
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_x_should_retry_true_allows_what_the_table_does_not(status: int):
     _, breaker, _, reason = STATUSES[status]
-    judged = judge(refused(status, should_retry=True))
+    judged = classify(refused(status, should_retry=True))
     assert row(judged) == ("retryable", breaker, "anywhere", reason)
 
 
 def test_the_reasons_are_a_closed_set():
-    seen = {judge(refused(status)).reason for status in range(400, 600)}
-    seen |= {judge(Failure(UPSTREAM_ERROR, "no", cause=cause)).reason for cause in CAUSES}
-    seen.add(judge(Failure(CONTEXT_LENGTH_EXCEEDED, "no", cause="status", status=400)).reason)
-    seen.add(judge(Failure(UPSTREAM_PATH_UNKNOWN, "no", cause="status", status=404)).reason)
+    seen = {classify(refused(status)).reason for status in range(400, 600)}
+    seen |= {classify(UpstreamFailure(UPSTREAM_ERROR, "no", cause=cause)).reason for cause in CAUSES}
+    seen.add(classify(UpstreamFailure(CONTEXT_LENGTH_EXCEEDED, "no", cause="status", status=400)).reason)
+    seen.add(classify(UpstreamFailure(UPSTREAM_PATH_UNKNOWN, "no", cause="status", status=404)).reason)
     assert seen == set(REASONS)
     assert len(REASONS) == len(set(REASONS))
 
@@ -129,7 +139,7 @@ def test_whose_fault_a_404_is(message: str | None, of_the_path: bool):
 
 
 def test_a_wrong_path_is_the_operators_fault_and_another_upstream_may_have_a_right_one():
-    assert row(judge(Failure(UPSTREAM_PATH_UNKNOWN, "no", cause="status", status=404))) == PATH
+    assert row(classify(UpstreamFailure(UPSTREAM_PATH_UNKNOWN, "no", cause="status", status=404))) == PATH
 
 
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
@@ -194,16 +204,16 @@ def test_a_429_that_says_when_to_come_back_means_it():
 
 
 def test_the_answer_to_a_client_is_advice_only_where_a_retry_can_help():
-    busy = Failure(UPSTREAM_RATE_LIMITED, "no", cause="status", status=429, retry_after=7.0)
-    assert (busy.as_refusal().retry_after, busy.as_refusal().headers) == (7.0, ())
-    silent = Failure(UPSTREAM_RATE_LIMITED, "no", cause="status", status=429)
-    assert silent.as_refusal().retry_after == 1.0
-    stop = Failure(UPSTREAM_RATE_LIMITED, "no", cause="status", status=429, should_retry=False)
-    assert (stop.as_refusal().retry_after, stop.as_refusal().headers) == (
+    busy = UpstreamFailure(UPSTREAM_RATE_LIMITED, "no", cause="status", status=429, retry_after=7.0)
+    assert (busy.as_rejection().retry_after, busy.as_rejection().headers) == (7.0, ())
+    silent = UpstreamFailure(UPSTREAM_RATE_LIMITED, "no", cause="status", status=429)
+    assert silent.as_rejection().retry_after == 1.0
+    stop = UpstreamFailure(UPSTREAM_RATE_LIMITED, "no", cause="status", status=429, should_retry=False)
+    assert (stop.as_rejection().retry_after, stop.as_rejection().headers) == (
         None,
         (("x-should-retry", "false"),),
     )
-    final = Failure(
+    final = UpstreamFailure(
         UPSTREAM_AUTH_FAILED, "no", cause="status", status=401, retry_after=7.0, should_retry=True
     )
-    assert (final.as_refusal().retry_after, final.as_refusal().headers) == (None, ())
+    assert (final.as_rejection().retry_after, final.as_rejection().headers) == (None, ())

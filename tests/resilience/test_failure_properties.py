@@ -14,10 +14,10 @@ from gateway.resilience.circuit_breaker import (
     JITTER,
     LAST_RESORT_S,
     OPEN,
-    Breaker,
+    CircuitBreaker,
     Outcome,
 )
-from gateway.resilience.poison_requests import DEATHS, KEPT, REFUSED_S, Poison
+from gateway.resilience.poison_requests import DEATHS, KEPT, REFUSED_S, PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget, backoff, pause
 
 OUTCOMES = st.sampled_from(["success", "failure", "failure", "none"])
@@ -37,7 +37,7 @@ class Guarded(RuleBasedStateMachine):
     def begin(self, seed: int, failures: int, open_s: float, times: float) -> None:
         self.now = 100.0
         self.open_s, self.max_open_s = open_s, open_s * times
-        self.breaker = Breaker(failures, open_s, self.max_open_s, Random(seed))
+        self.breaker = CircuitBreaker(failures, open_s, self.max_open_s, Random(seed))
         self.out: list[int] = []
         self.probe = 0  # the ticket of the ordinary probe that is out
         self.lone = -LAST_RESORT_S  # the latest call that went because nobody else could take it
@@ -63,7 +63,7 @@ class Guarded(RuleBasedStateMachine):
     @rule()
     def ordinary_call(self) -> None:
         state = self.breaker.state(self.now)
-        ticket = self.breaker.admits(self.now)
+        ticket = self.breaker.acquire(self.now)
         if state == OPEN:
             assert not ticket
         if state == HALF_OPEN:
@@ -75,7 +75,7 @@ class Guarded(RuleBasedStateMachine):
     @rule()
     def call_that_nobody_else_takes(self) -> None:
         state, wait = self.breaker.state(self.now), self.breaker.wait(self.now)
-        ticket = self.breaker.admits(self.now, last_resort=True)
+        ticket = self.breaker.acquire(self.now, last_resort=True)
         assert bool(ticket) == (wait == 0.0), "what it tells to wait is honest"
         if ticket:
             self.out.append(ticket)
@@ -128,9 +128,9 @@ def test_a_dead_upstream_sees_at_most_its_share_of_extra_calls(
         for _ in range(times):
             if asks:
                 requests += 1
-                budget.earn(now)
+                budget.deposit(now)
             else:
-                extra += budget.spend(now)
+                extra += budget.try_withdraw(now)
             assert extra <= share * requests + 3 + 1e-6
 
 
@@ -148,12 +148,12 @@ def test_the_budget_is_what_cutting_it_at_every_moment_leaves(steps: list[tuple[
         now += gap
         for _ in range(times):
             if asks:
-                budget.earn(now)
+                budget.deposit(now)
                 seconds[int(now)] += 1
                 recent = sum(number for second, number in seconds.items() if int(now) - second < 10)
                 balance = min(balance + share, max(reserve, share * recent))
             else:
-                assert budget.spend(now) == (balance >= 1.0)
+                assert budget.try_withdraw(now) == (balance >= 1.0)
                 balance -= balance >= 1.0
 
 
@@ -181,7 +181,7 @@ def test_pauses_are_within_their_bounds(
 @examples(100)
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), STEPS), max_size=80))
 def test_nobody_is_refused_without_two_deaths_and_nobody_for_long(deaths: list[tuple[int, str, float]]):
-    poison, now, seen = Poison(), 100.0, Counter[bytes]()
+    poison, now, seen = PoisonRequests(), 100.0, Counter[bytes]()
     for number, upstream, gap in deaths:
         now += gap
         body = b"%d" % number
@@ -196,7 +196,7 @@ def test_nobody_is_refused_without_two_deaths_and_nobody_for_long(deaths: list[t
 @examples(5)
 @given(st.integers(KEPT + 1, 3 * KEPT), STEPS)
 def test_only_so_many_are_remembered(number: int, gap: float):
-    poison = Poison()
+    poison = PoisonRequests()
     bodies = [b"%d" % one for one in range(number)]
     for upstream in "ab":
         for body in bodies:

@@ -2,20 +2,20 @@
 
 import pytest
 
-from gateway.resilience.poison_requests import KEPT, REFUSED_S, Poison
+from gateway.resilience.poison_requests import KEPT, REFUSED_S, PoisonRequests
 
 BODY = b'{"model": "m", "prompt": "boom"}'
 
 
-def twice_dead(now: float = 100.0) -> Poison:
-    poison = Poison()
+def twice_dead(now: float = 100.0) -> PoisonRequests:
+    poison = PoisonRequests()
     poison.died(BODY, "a", now - 5.0)
     poison.died(BODY, "b", now)
     return poison
 
 
 def test_one_death_is_an_accident():
-    poison = Poison()
+    poison = PoisonRequests()
     poison.died(BODY, "a", 100.0)
     assert poison.refused(BODY, 100.0) is None
 
@@ -28,14 +28,14 @@ def test_after_two_it_is_refused_for_a_minute():
 
 
 def test_the_same_upstream_may_die_twice():
-    poison = Poison()
+    poison = PoisonRequests()
     poison.died(BODY, "a", 100.0)
     poison.died(BODY, "a", 101.0)
     assert poison.refused(BODY, 101.0) is not None
 
 
 def test_calls_with_the_same_body_die_one_death():
-    poison = Poison()
+    poison = PoisonRequests()
     for now in (100.0, 100.1, 100.9):
         poison.died(BODY, "a", now)
     assert poison.refused(BODY, 101.0) is None
@@ -56,7 +56,7 @@ def test_one_more_death_refuses_it_once_more():
 
 @pytest.mark.parametrize(("later", "refused"), [(599.0, True), (600.0, False)])
 def test_a_death_is_forgotten_after_ten_minutes(later: float, refused: bool):
-    poison = Poison()
+    poison = PoisonRequests()
     poison.died(BODY, "a", 100.0)
     poison.died(BODY, "b", 100.0 + later)
     assert (poison.refused(BODY, 100.0 + later) is not None) is refused
@@ -80,7 +80,7 @@ def test_only_the_newest_are_kept():
 
 
 def test_who_dies_again_is_among_the_newest():
-    poison = Poison()
+    poison = PoisonRequests()
     poison.died(BODY, "a", 100.0)
     for number in range(KEPT - 1):
         poison.died(b"%d" % number, "c", 101.0)

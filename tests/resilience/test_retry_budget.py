@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from gateway.resilience.retry_budget import RetryBudget, backoff, client_retries, own_attempts, pause
-from gateway.resilience.rolling_counter import Recent
+from gateway.resilience.rolling_counter import RollingCounter
 
 
 def spendable(budget: RetryBudget, now: float) -> int:
-    return next(number for number in range(1000) if not budget.spend(now))
+    return next(number for number in range(1000) if not budget.try_withdraw(now))
 
 
 def test_it_starts_with_three():
@@ -21,10 +21,10 @@ def test_ten_requests_earn_one_more():
     budget = RetryBudget(0.1)
     assert spendable(budget, 100.0) == 3
     for _ in range(9):
-        budget.earn(100.0)
+        budget.deposit(100.0)
     assert spendable(budget, 100.0) == 0
     for _ in range(12):
-        budget.earn(100.0)
+        budget.deposit(100.0)
     assert spendable(budget, 100.0) == 2
 
 
@@ -32,14 +32,14 @@ def test_it_keeps_the_share_of_ten_seconds_and_no_more():
     budget = RetryBudget(0.1)
     for tenth in range(1000):  # 100 requests a second
         for _ in range(10):
-            budget.earn(100.0 + tenth / 10)
+            budget.deposit(100.0 + tenth / 10)
     assert 90 <= spendable(budget, 199.9) <= 100
 
 
 def test_what_was_saved_in_a_rush_does_not_last():
     budget = RetryBudget(0.1)
     for _ in range(1000):
-        budget.earn(100.0)
+        budget.deposit(100.0)
     assert spendable(budget, 115.0) == 3
 
 
@@ -52,12 +52,12 @@ def test_time_alone_earns_nothing():
 def test_a_share_of_nothing_leaves_the_reserve_only():
     budget = RetryBudget(0.0, reserve=1.0)
     for _ in range(100):
-        budget.earn(100.0)
+        budget.deposit(100.0)
     assert spendable(budget, 100.0) == 1
 
 
 def test_only_the_last_ten_seconds_are_counted():
-    recent = Recent()
+    recent = RollingCounter()
     for second in range(100, 120):
         recent.add(float(second))
     assert recent.count(119.9) == 10

@@ -4,18 +4,18 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Price, Route
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route, TokenEstimate
 from gateway.core.caller import Caller
-from gateway.core.errors import Refusal
-from gateway.queueing.upstream_queue import Line
-from gateway.routing.load import Engine, Loads
-from gateway.routing.prefix_affinity import Prefixes
-from gateway.routing.prefix_hashes import beginnings
-from gateway.routing.router import HEADER, Reads, Routing, Rule
+from gateway.core.errors import Rejection
+from gateway.queueing.upstream_queue import UpstreamQueue
+from gateway.routing.load import EngineLoad, UpstreamLoads
+from gateway.routing.prefix_affinity import PrefixMap
+from gateway.routing.prefix_hashes import prefix_hashes
+from gateway.routing.router import HEADER, RequestInspectors, Router, RoutingRule
 from gateway.wire.openai.capabilities import needs
 
 NOW = 1000.0
-EXPECTED = Estimate(100, 100, True)
+EXPECTED = TokenEstimate(100, 100, True)
 BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
 
 
@@ -44,33 +44,33 @@ class RoutingScene:
 
     def __init__(
         self,
-        rule: Rule,
+        rule: RoutingRule,
         *candidates: Candidate,
-        estimate: Estimate = EXPECTED,
+        estimate: TokenEstimate = EXPECTED,
         permits: int = 4,
         seed: int = 1,
         remembered: int = 1000,
     ) -> None:
         self.route = Route("m", b'"m"', candidates)
-        self.lines = {one.upstream: Line(one.upstream, permits) for one in candidates}
-        self.engines: dict[str, Engine] = {}
+        self.lines = {one.upstream: UpstreamQueue(one.upstream, permits) for one in candidates}
+        self.engines: dict[str, EngineLoad] = {}
         self.ill: set[Candidate] = set()
         self.estimate = estimate
         self.estimated = 0
         self.counted: Counter[tuple[str, str, str]] = Counter()
-        self.loads = Loads(self.lines, lambda name, now: self.engines.get(name))
-        self.prefixes = Prefixes(remembered)
-        self.routing = Routing(
+        self.loads = UpstreamLoads(self.lines, lambda name, now: self.engines.get(name))
+        self.prefixes = PrefixMap(remembered)
+        self.routing = Router(
             {"m": rule},
             self.loads,
             self.prefixes,
-            Reads(needs, beginnings, self._estimate),
+            RequestInspectors(needs, prefix_hashes, self._estimate),
             lambda one, now: one not in self.ill,
             self._count,
             Random(seed),
         )
 
-    def _estimate(self, call: Call) -> Estimate:
+    def _estimate(self, call: Call) -> TokenEstimate:
         self.estimated += 1
         call.estimate = self.estimate
         return self.estimate
@@ -96,12 +96,12 @@ class RoutingScene:
     def order(self, call: Call | None = None) -> list[str]:
         """The upstreams in the order in which they would be tried."""
         call = self.routed(call)
-        names = [one.upstream for one in call.order]
+        names = [one.upstream for one in call.candidates]
         assert call.candidate is not None
         assert not names or call.candidate.upstream == names[0]
         return names or [one.upstream for one in self.route.candidates]
 
-    def refused(self, call: Call) -> Refusal:
+    def refused(self, call: Call) -> Rejection:
         """What it is told."""
         refusal = self.routing.admit(call, NOW)
         assert refusal is not None
@@ -109,7 +109,7 @@ class RoutingScene:
 
     def told(self, call: Call) -> str:
         """The header."""
-        return call.notes[HEADER]
+        return call.response_notes[HEADER]
 
     def busy(self, upstream: str, calls: int) -> None:
         """So many calls are under way there."""

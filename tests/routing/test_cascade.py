@@ -5,11 +5,21 @@ import json
 
 import pytest
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Price, Reply, Route, Tokens
+from gateway.core.call import (
+    CHAT,
+    Call,
+    Candidate,
+    Credentials,
+    Price,
+    Reply,
+    Route,
+    TokenEstimate,
+    TokenUsage,
+)
 from gateway.core.caller import Caller
-from gateway.core.errors import RESET, UPSTREAM_UNAVAILABLE, Failure
-from gateway.routing.cascade.answer_checks import Terms
-from gateway.routing.cascade.layer import Cascade
+from gateway.core.errors import RESET, UPSTREAM_UNAVAILABLE, UpstreamFailure
+from gateway.routing.cascade.answer_checks import CheckPolicy
+from gateway.routing.cascade.layer import CascadeLayer
 from gateway.usage.call_usage import NOTHING, spent
 
 CHEAP = Candidate("cheap", "up", b'"up"', Price(1, 1, 1))
@@ -24,9 +34,9 @@ class Scene:
         self.asked: list[tuple[str, float]] = []
         self.no_answer: BaseException | None = None
         self.results: list[str] = []
-        self.handle = Cascade(
-            {"m": Terms(("empty",))},
-            lambda call: Estimate(1_000_000, 1_000_000, False),
+        self.handle = CascadeLayer(
+            {"m": CheckPolicy(("empty",))},
+            lambda call: TokenEstimate(1_000_000, 1_000_000, False),
             lambda upstream: total_s,
             lambda model, result: self.results.append(result),
             lambda: self.now,
@@ -39,7 +49,7 @@ class Scene:
             raise self.no_answer
         call.sent_at = self.now
         self.now += self.seconds
-        call.answered_at, call.tokens = self.now, Tokens(1, 1)
+        call.answered_at, call.tokens = self.now, TokenUsage(1, 1)
         text = "" if call.candidate is CHEAP else "x"
         choice = {"message": {"content": text}, "finish_reason": "stop"}
         return Reply(200, json.dumps({"choices": [choice]}).encode())
@@ -47,7 +57,7 @@ class Scene:
     def call(self) -> Call:
         call = Call(CHAT, "id", Credentials(None, None, None), self.now)
         call.model, call.caller, call.route = "m", Caller("a", None), Route("m", b'"m"', (CHEAP, STRONG))
-        call.candidate, call.order, call.body = CHEAP, [CHEAP, STRONG], b"{}"
+        call.candidate, call.candidates, call.body = CHEAP, [CHEAP, STRONG], b"{}"
         return call
 
     async def asks(self, call: Call) -> list[str]:
@@ -69,13 +79,13 @@ async def test_it_does_not_when_another_answer_of_that_length_would_be_late(
     call = scene.call()
     call.deadline = deadline
     assert await scene.asks(call) == ["cheap"]
-    assert (scene.results, call.notes["x-sluice-routing"]) == (["failed"], "cascade; failed=empty")
+    assert (scene.results, call.response_notes["x-sluice-routing"]) == (["failed"], "cascade; failed=empty")
 
 
 async def test_it_does_not_where_only_one_tier_is_left() -> None:
     scene, twin = Scene(1.0), Candidate("twin", "up", b'"up"', CHEAP.price)
     call = scene.call()
-    call.route, call.order = Route("m", b'"m"', (CHEAP, twin, STRONG)), [CHEAP, twin]
+    call.route, call.candidates = Route("m", b'"m"', (CHEAP, twin, STRONG)), [CHEAP, twin]
     assert await scene.asks(call) == ["cheap"]
     assert scene.results == ["skipped"]
 
@@ -93,7 +103,7 @@ async def test_the_time_of_the_first_answer_is_not_the_gateways_own() -> None:
     await scene.handle(call)
     assert call.overhead_s(scene.now) == 0.0
     assert scene.asked[1] == ("strong", 1006.0)
-    assert [one.candidate for one in call.spent_before] == [CHEAP]
+    assert [one.candidate for one in call.failed_usage] == [CHEAP]
     assert call.route is not None
     assert call.route.candidates == (CHEAP, STRONG)
 
@@ -102,28 +112,28 @@ async def test_who_leaves_before_the_second_one_is_sent_pays_for_the_first_one_a
     scene = Scene(6.0)
     scene.no_answer = asyncio.CancelledError()
     call = scene.call()
-    call.estimate = Estimate(1_000_000, 1_000_000, False)
+    call.estimate = TokenEstimate(1_000_000, 1_000_000, False)
     with pytest.raises(asyncio.CancelledError):
         await scene.handle(call)
     call.outcome = "client_gone"
     assert spent(call) is NOTHING
-    assert [(one.candidate, one.tokens) for one in call.spent_before] == [(CHEAP, Tokens(1, 1))]
+    assert [(one.candidate, one.tokens) for one in call.failed_usage] == [(CHEAP, TokenUsage(1, 1))]
 
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_afterwards_all_its_candidates_are_those_it_had(*, fails: bool) -> None:
     scene = Scene(6.0)
-    scene.no_answer = Failure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
+    scene.no_answer = UpstreamFailure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
     call = scene.call()
     call.batch_size = 4  # of the first answer
     await scene.handle(call)
-    assert (call.order, call.batch_size) == ([CHEAP, STRONG], 4 if fails else 0)
+    assert (call.candidates, call.batch_size) == ([CHEAP, STRONG], 4 if fails else 0)
 
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_doubtful_answer_is_not_to_be_kept(*, fails: bool) -> None:
     scene = Scene(6.0)
-    scene.no_answer = Failure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
+    scene.no_answer = UpstreamFailure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
     call = scene.call()
     await scene.handle(call)
-    assert call.changed is fails
+    assert call.modified is fails

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.cascade.answer_checks import Terms, doubt
+from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.wire.json.schema_check import fits
 from gateway.wire.openai.chat_answer import asked, said
 
-ALL = Terms(("finish", "empty", "refusal", "json", "arithmetic", "logprob"), -1.0)
+ALL = CheckPolicy(("finish", "empty", "refusal", "json", "arithmetic", "logprob"), -1.0)
 PERSON = {
     "type": "object",
     "properties": {
@@ -133,9 +133,9 @@ def test_the_first_eight_choices_are_looked_at() -> None:
 
 
 def test_only_what_is_asked_for_is_looked_at() -> None:
-    assert doubt(b"{}", answer("1 + 1 = 3"), Terms(("finish",))) == ""
+    assert doubt(b"{}", answer("1 + 1 = 3"), CheckPolicy(("finish",))) == ""
     with_none = answer("x", logprobs={"content": [{"logprob": -9.0}]})
-    assert doubt(b"{}", with_none, Terms(("logprob",), None)) == ""
+    assert doubt(b"{}", with_none, CheckPolicy(("logprob",), None)) == ""
     assert doubt(b"{}", with_none, ALL) == "logprob"
 
 

@@ -8,7 +8,7 @@ from pairs import PAIRS
 from gateway.routing.complexity import prompt_tail as ending
 from gateway.routing.complexity.features import NAMES, WINDOW, Prompt, grams, read
 from gateway.routing.complexity.lexicon import CUES, NEUTRAL, kinds, spaced
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import shipped
 
 PROMPTS = [prompt for pair in PAIRS for prompt in pair]
@@ -171,7 +171,7 @@ CHANGES = {
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_form_flips_at_most_five_percent_of_the_decisions(change, share):
-    scorer = Scorer(shipped())
+    scorer = PromptScorer(shipped())
     scores = [scorer.score(Prompt(text)) for text in PROMPTS]
     border = sorted(scores)[int(len(scores) * (1 - share))]
     changed = [scorer.score(Prompt(change(text))) for text in PROMPTS]

@@ -5,10 +5,10 @@ from pairs import PAIRS
 from suffixes import SUFFIXES
 
 from gateway.routing.complexity.features import Prompt
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import shipped
 
-SCORER = Scorer(shipped())
+SCORER = PromptScorer(shipped())
 SCORES = [(SCORER.score(Prompt(english)), SCORER.score(Prompt(korean))) for english, korean in PAIRS]
 HARD = len(PAIRS) // 2
 

@@ -9,7 +9,7 @@ from prefix_engine import PrefixEngine
 from routing_scene import NOW, RoutingScene, candidate
 
 from gateway.core.call import Call
-from gateway.routing.router import Rule
+from gateway.routing.router import RoutingRule
 
 CONVERSATIONS, TURNS = 40, 6
 A, B = candidate("a"), candidate("b")
@@ -58,7 +58,7 @@ def round_robin(requests: list[tuple[bytes, list[int]]]) -> list[PrefixEngine]:
     return engines
 
 
-def routed(requests: list[tuple[bytes, list[int]]], rule: Rule, under_way: int) -> list[PrefixEngine]:
+def routed(requests: list[tuple[bytes, list[int]]], rule: RoutingRule, under_way: int) -> list[PrefixEngine]:
     """So many calls are always under way."""
     scene = RoutingScene(rule, A, B, permits=16)
     engines = {"a": PrefixEngine(BLOCKS), "b": PrefixEngine(BLOCKS)}
@@ -88,7 +88,7 @@ def test_conversations_find_their_beginnings_again_and_both_replicas_work(
     kind: str, under_way: int, seed: int
 ) -> None:
     requests = traffic(seed)
-    plain, kept = round_robin(requests), routed(requests, Rule(kind), under_way)
+    plain, kept = round_robin(requests), routed(requests, RoutingRule(kind), under_way)
     assert sum(one.calls for one in kept) == CONVERSATIONS * TURNS
     assert hits(kept) >= 1.5 * hits(plain)
     assert max(one.calls for one in kept) <= 1.3 * CONVERSATIONS * TURNS / 2

@@ -3,7 +3,7 @@
 import json
 
 from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
-from gateway.routing.prefix_hashes import BLOCK, NONE, SHORTEST, Beginnings, beginnings
+from gateway.routing.prefix_hashes import BLOCK, NONE, SHORTEST, PrefixHashes, prefix_hashes
 
 SYSTEM = {"role": "system", "content": "s" * 4000}
 ASKED = {"role": "user", "content": "u" * SHORTEST}
@@ -11,9 +11,9 @@ ANSWER = {"role": "assistant", "content": "a"}
 NEXT = {"role": "user", "content": "And?"}
 
 
-def chat(*messages: dict[str, str], owner: str = "key", **more: object) -> Beginnings:
+def chat(*messages: dict[str, str], owner: str = "key", **more: object) -> PrefixHashes:
     body = json.dumps({"model": "m", "messages": messages, **more}).encode()
-    return beginnings(body, CHAT, owner)
+    return prefix_hashes(body, CHAT, owner)
 
 
 def test_the_whole_of_one_turn_begins_the_next():
@@ -50,13 +50,13 @@ def test_the_number_of_beginnings_is_bounded():
 
 def test_a_prompt_that_grows_keeps_its_blocks():
     text = "p" * (3 * BLOCK)
-    first = beginnings(json.dumps({"prompt": text}).encode(), COMPLETIONS, "key")
-    longer = beginnings(json.dumps({"prompt": text + "q" * BLOCK}).encode(), COMPLETIONS, "key")
+    first = prefix_hashes(json.dumps({"prompt": text}).encode(), COMPLETIONS, "key")
+    longer = prefix_hashes(json.dumps({"prompt": text + "q" * BLOCK}).encode(), COMPLETIONS, "key")
     assert first.hashes == longer.hashes[: len(first.hashes)]
-    assert beginnings(b'{"prompt":"short"}', COMPLETIONS, "key") == NONE
+    assert prefix_hashes(b'{"prompt":"short"}', COMPLETIONS, "key") == NONE
 
 
 def test_nothing_else_has_beginnings():
-    assert beginnings(json.dumps({"input": "x" * 9999}).encode(), EMBEDDINGS, "key") == NONE
+    assert prefix_hashes(json.dumps({"input": "x" * 9999}).encode(), EMBEDDINGS, "key") == NONE
     for body in (b"", b"[", b'{"messages":"x"}', b'{"messages":[1,2]}', b"{}"):
-        assert beginnings(body + b" " * SHORTEST, CHAT, "key") == NONE
+        assert prefix_hashes(body + b" " * SHORTEST, CHAT, "key") == NONE

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway.routing.complexity.quota import REMEMBERED, Purse, Recent
+from gateway.routing.complexity.quota import REMEMBERED, Purse, ScoreWindow
 
 USD = 1_000_000_000
 
 
-def drawn(recent: Recent, scores: list[float], share: float) -> float:
+def drawn(recent: ScoreWindow, scores: list[float], share: float) -> float:
     """The part of these calls that are strong."""
     strong = 0
     for score in scores:
@@ -23,7 +23,7 @@ def drawn(recent: Recent, scores: list[float], share: float) -> float:
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (50.0, 51.0), (-9.0, -8.999)])
 def test_the_share_holds_wherever_the_scores_of_a_workload_lie(share, low, high):
     rng = Random(3)
-    recent = Recent([at / 100 for at in range(101)])
+    recent = ScoreWindow([at / 100 for at in range(101)])
     drawn(recent, [rng.uniform(low, high) for _ in range(300)], share)
     assert drawn(recent, [rng.uniform(low, high) for _ in range(3000)], share) == pytest.approx(
         share, abs=0.03
@@ -32,14 +32,14 @@ def test_the_share_holds_wherever_the_scores_of_a_workload_lie(share, low, high)
 
 def test_the_share_comes_back_after_the_workload_has_changed():
     rng = Random(4)
-    recent = Recent([0.0] * 101)
+    recent = ScoreWindow([0.0] * 101)
     drawn(recent, [rng.random() for _ in range(2000)], 0.2)
     drawn(recent, [5 + rng.random() for _ in range(REMEMBERED)], 0.2)
     assert drawn(recent, [5 + rng.random() for _ in range(2000)], 0.2) == pytest.approx(0.2, abs=0.03)
 
 
 def test_the_hardest_are_chosen():
-    recent = Recent([at / 100 for at in range(101)])
+    recent = ScoreWindow([at / 100 for at in range(101)])
     assert recent.is_hard(0.95, 0.1)
     assert not recent.is_hard(0.85, 0.1)
     assert not recent.is_hard(9.0, 0.0)
@@ -47,18 +47,18 @@ def test_the_hardest_are_chosen():
 
 
 def test_equal_scores_share_what_room_there_is():
-    recent = Recent([0.5] * 101)
+    recent = ScoreWindow([0.5] * 101)
     assert drawn(recent, [0.5] * 4000, 0.25) == pytest.approx(0.25, abs=0.01)
 
 
 def test_what_the_weights_came_with_is_gone_after_as_many_calls():
-    recent = Recent([1000.0] * 101)
+    recent = ScoreWindow([1000.0] * 101)
     drawn(recent, [0.1] * 101, 0.5)
     assert recent.is_hard(0.2, 0.01)
 
 
 def test_as_many_scores_are_remembered_as_is_said_and_no_more():
-    recent = Recent([0.0] * 101)
+    recent = ScoreWindow([0.0] * 101)
     drawn(recent, [float(at) for at in range(101 + REMEMBERED)], 0.5)
     assert recent.is_hard(110.5, 0.995)
     drawn(recent, [float(at) for at in range(5000, 5000 + REMEMBERED)], 0.5)
@@ -76,7 +76,7 @@ class Spent(NamedTuple):
 def spend(per_day: int, calls_per_second: float, seconds: int, extra: int) -> Spent:
     """A steady traffic with scores at random, the hard ones costing more."""
     rng = Random(5)
-    purse, recent = Purse(per_day, 0.0), Recent([at / 100 for at in range(101)])
+    purse, recent = Purse(per_day, 0.0), ScoreWindow([at / 100 for at in range(101)])
     dollars = strong = empty = 0
     calls = int(calls_per_second * seconds)
     for call in range(calls):

@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 from routing_scene import NOW, RoutingScene, candidate
 
-from gateway.core.call import Candidate, Estimate, Route
+from gateway.core.call import Candidate, Route, TokenEstimate
 from gateway.core.errors import INSUFFICIENT_QUOTA, INVALID_VALUE
-from gateway.routing.load import CROWDED, FORGET_S, Engine
-from gateway.routing.router import REASONS, Rule
+from gateway.routing.load import FORGET_S, SATURATED_WAITING, EngineLoad
+from gateway.routing.router import REASONS, RoutingRule
 
-CHEAPEST, WEIGHTED, LEAST = Rule("cheapest"), Rule("weighted"), Rule("least_loaded")
+CHEAPEST, WEIGHTED, LEAST = RoutingRule("cheapest"), RoutingRule("weighted"), RoutingRule("least_loaded")
 TOOLS = b'{"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]}'
 
 
@@ -35,7 +35,7 @@ def test_route_10_zero_is_a_price_equal_ones_take_turns_and_unknown_ones_come_la
 
 
 def test_what_nobody_can_do_goes_to_a_fallback_that_is_well_and_can_be_paid_or_is_refused():
-    scene = RoutingScene(Rule("priority", needs=True), candidate("a", can=()))
+    scene = RoutingScene(RoutingRule("priority", needs=True), candidate("a", can=()))
     assert scene.refused(scene.call(TOOLS)).param == "tools"
     unable, dear = candidate("b", can=["vision"]), candidate("c", (9, 9), can=["tools"])
     ill, well = candidate("d", can=["tools"]), candidate("e", can=["tools"])
@@ -58,7 +58,7 @@ def test_route_10_an_answer_of_unknown_price_is_not_free():
 
 
 def test_route_10_both_input_and_output_count():
-    long_prompt, long_answer = Estimate(10_000, 10, True), Estimate(10, 10_000, True)
+    long_prompt, long_answer = TokenEstimate(10_000, 10, True), TokenEstimate(10, 10_000, True)
     cheap_in, cheap_out = candidate("in", (0.1, 2.0)), candidate("out", (1.0, 0.2))
     assert RoutingScene(CHEAPEST, cheap_out, cheap_in, estimate=long_prompt).order() == ["in", "out"]
     assert RoutingScene(CHEAPEST, cheap_in, cheap_out, estimate=long_answer).order() == ["out", "in"]
@@ -92,7 +92,7 @@ def test_equally_cheap_ones_are_filled_alike():
 def test_a_cheaper_cached_prompt_can_turn_the_order():
     plain = candidate("plain", (1.0, 1.0))
     cached = candidate("cached", (1.2, 1.2), cached=0.1)
-    scene = RoutingScene(CHEAPEST, plain, cached, estimate=Estimate(1000, 10, True))
+    scene = RoutingScene(CHEAPEST, plain, cached, estimate=TokenEstimate(1000, 10, True))
     first = scene.routed(scene.call(long_chat(1)))
     assert first.candidate is plain
     scene.answered(first, by=cached)  # the cheaper one had failed
@@ -151,7 +151,7 @@ def test_how_full_counts_and_not_how_many():
 
 def test_what_an_engine_has_from_others_counts_too():
     scene = RoutingScene(LEAST, A, B)
-    scene.engines["a"] = Engine(3, 0, 0.1)
+    scene.engines["a"] = EngineLoad(3, 0, 0.1)
     scene.busy("b", 1)
     assert scene.order() == ["b", "a"]
 
@@ -214,7 +214,7 @@ def saturated(scene: RoutingScene, warm: Candidate, how: str) -> None:
     if how == "permits":
         scene.busy(warm.upstream, scene.lines[warm.upstream].permits)
     elif how == "engine":
-        scene.engines[warm.upstream] = Engine(4, CROWDED, 0.9)
+        scene.engines[warm.upstream] = EngineLoad(4, SATURATED_WAITING, 0.9)
     else:
         for line in scene.lines.values():
             line.permits = line.free = 64
@@ -253,13 +253,15 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes():
 
 def test_who_cannot_do_it_is_not_asked():
     able, unable = candidate("able", can=["tools"]), candidate("unable", can=["vision"])
-    scene = RoutingScene(Rule("priority", needs=True), unable, candidate("any"), able)
+    scene = RoutingScene(RoutingRule("priority", needs=True), unable, candidate("any"), able)
     assert scene.order(scene.call(TOOLS)) == ["any", "able"]
     assert scene.order() == ["unable", "any", "able"]
 
 
 def test_what_nobody_can_do_is_a_clear_400():
-    scene = RoutingScene(Rule("priority", needs=True), candidate("a", can=["vision"]), candidate("b", can=[]))
+    scene = RoutingScene(
+        RoutingRule("priority", needs=True), candidate("a", can=["vision"]), candidate("b", can=[])
+    )
     refusal = scene.refused(scene.call(TOOLS))
     assert (refusal.kind, refusal.param) == (INVALID_VALUE, "tools")
     assert "`tools`" in refusal.message
@@ -268,7 +270,7 @@ def test_what_nobody_can_do_is_a_clear_400():
 
 def test_what_nobody_can_do_together_is_told_so():
     scene = RoutingScene(
-        Rule("priority", needs=True), candidate("a", can=["tools"]), candidate("b", can=["audio"])
+        RoutingRule("priority", needs=True), candidate("a", can=["tools"]), candidate("b", can=["audio"])
     )
     body = TOOLS[:-1] + b',"modalities":["text","audio"]}'
     assert "`audio` and `tools`" in scene.refused(scene.call(body)).message
@@ -278,30 +280,30 @@ def test_what_nobody_can_do_together_is_told_so():
 @pytest.mark.parametrize(
     ("estimate", "expected"),
     [
-        (Estimate(50, 50, True), "abc"),
-        (Estimate(51, 50, True), "bc"),
-        (Estimate(500, 50, False), "bc"),  # a guess of the answer's length is no reason
-        (Estimate(1000, 200, True), "c"),
-        (Estimate(5000, 10, True), "c"),  # its upstream may say that it is too long
-        (Estimate(10, 2100, True, 3), "bc"),  # three choices of 700
+        (TokenEstimate(50, 50, True), "abc"),
+        (TokenEstimate(51, 50, True), "bc"),
+        (TokenEstimate(500, 50, False), "bc"),  # a guess of the answer's length is no reason
+        (TokenEstimate(1000, 200, True), "c"),
+        (TokenEstimate(5000, 10, True), "c"),  # its upstream may say that it is too long
+        (TokenEstimate(10, 2100, True, 3), "bc"),  # three choices of 700
     ],
 )
-def test_who_cannot_hold_it_is_not_asked(estimate: Estimate, expected: str):
+def test_who_cannot_hold_it_is_not_asked(estimate: TokenEstimate, expected: str):
     sizes = (candidate("a", window=100), candidate("b", window=1000), candidate("c", window=2000))
-    scene = RoutingScene(Rule("priority", measures=True), *sizes, estimate=estimate)
+    scene = RoutingScene(RoutingRule("priority", measures=True), *sizes, estimate=estimate)
     assert "".join(scene.order()) == expected
 
 
 def test_a_longest_answer_is_kept_to():
     short, any_length = candidate("short", longest=99), candidate("any")
-    scene = RoutingScene(Rule("priority", measures=True), short, any_length)
+    scene = RoutingScene(RoutingRule("priority", measures=True), short, any_length)
     assert scene.order() == ["any"]
-    only = RoutingScene(Rule("priority", measures=True), short, candidate("shorter", longest=98))
+    only = RoutingScene(RoutingRule("priority", measures=True), short, candidate("shorter", longest=98))
     assert only.order() == ["short"]
 
 
 def test_what_a_key_cannot_pay_is_not_asked():
-    scene = RoutingScene(Rule("priority"), B, A)
+    scene = RoutingScene(RoutingRule("priority"), B, A)
     call = scene.call(ceiling=0)
     assert scene.order(call) == ["a"]
     assert scene.told(call) == "priority; budget"
@@ -309,18 +311,18 @@ def test_what_a_key_cannot_pay_is_not_asked():
 
 def test_where_it_can_pay_nobody_who_is_able_it_is_told_so():
     paid, own = candidate("paid", (1, 1), can=["tools"]), candidate("own", can=[])
-    scene = RoutingScene(Rule("priority", needs=True), paid, own)
+    scene = RoutingScene(RoutingRule("priority", needs=True), paid, own)
     assert scene.refused(scene.call(TOOLS, ceiling=0)).kind is INSUFFICIENT_QUOTA
 
 
 def test_a_plain_list_is_left_alone():
-    scene = RoutingScene(Rule("priority"), A, B)
+    scene = RoutingScene(RoutingRule("priority"), A, B)
     call = scene.routed()
-    assert (call.candidate, call.order, call.notes, scene.estimated) == (A, (), {}, 0)
+    assert (call.candidate, call.candidates, call.response_notes, scene.estimated) == (A, (), {}, 0)
 
 
 def test_every_reason_is_of_a_closed_set():
-    for rule in (CHEAPEST, WEIGHTED, LEAST, Rule("priority", needs=True), Rule("complexity")):
+    for rule in (CHEAPEST, WEIGHTED, LEAST, RoutingRule("priority", needs=True), RoutingRule("complexity")):
         scene = RoutingScene(rule, A, B)
         scene.routed()
         assert {reason for _, _, reason in scene.counted} <= set(REASONS)

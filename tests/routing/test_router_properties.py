@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_scene import RoutingScene, candidate
 
-from gateway.core.call import Call, Candidate, Estimate, Tokens
-from gateway.core.errors import Refusal
-from gateway.routing.router import Rule
+from gateway.core.call import Call, Candidate, TokenEstimate, TokenUsage
+from gateway.core.errors import Rejection
+from gateway.routing.router import RoutingRule
 from gateway.usage.cost import cost
 
 ABLE = ("tools", "vision")
@@ -33,14 +33,14 @@ CANDIDATES = st.lists(
 KINDS = ("priority", "cheapest", "weighted", "least_loaded", "complexity")
 
 
-def fits(one: Candidate, needed: frozenset[str], estimate: Estimate, call: Call) -> tuple[bool, bool]:
+def fits(one: Candidate, needed: frozenset[str], estimate: TokenEstimate, call: Call) -> tuple[bool, bool]:
     """Whether it may serve the call at all, and whether it holds it."""
     able = one.capabilities is None or needed <= one.capabilities
     if call.ceiling is not None:
         able = (
             able
             and one.price is not None
-            and cost(Tokens(estimate.input, estimate.output), one.price) <= call.ceiling
+            and cost(TokenUsage(estimate.input, estimate.output), one.price) <= call.ceiling
         )
     answer = estimate.output if estimate.capped else 0
     holds = (one.context_window is None or estimate.input + answer <= one.context_window) and (
@@ -56,7 +56,7 @@ def fits(one: Candidate, needed: frozenset[str], estimate: Estimate, call: Call)
     spill_s=st.none() | st.floats(0, 10),
     needed=st.sampled_from(sorted(BODIES, key=len)),
     estimate=st.builds(
-        Estimate, st.integers(1, 2000), st.integers(1, 200), st.booleans(), st.just(1), st.just(())
+        TokenEstimate, st.integers(1, 2000), st.integers(1, 200), st.booleans(), st.just(1), st.just(())
     ),
     ceiling=st.none() | st.integers(0, 10**4),
     ill=st.sets(st.integers(0, 4)),
@@ -75,7 +75,7 @@ def test_never_one_that_cannot_while_another_can(
     seed: Any,
 ) -> None:
     candidates = [candidate(str(number), **one) for number, one in enumerate(fields)]
-    scene = RoutingScene(Rule(kind, spill_s, True, True), *candidates, estimate=estimate, seed=seed)
+    scene = RoutingScene(RoutingRule(kind, spill_s, True, True), *candidates, estimate=estimate, seed=seed)
     scene.ill = {one for number, one in enumerate(candidates) if number in ill}
     for one, busy in zip(candidates, calls, strict=False):
         scene.busy(one.upstream, busy)
@@ -83,16 +83,16 @@ def test_never_one_that_cannot_while_another_can(
     told = scene.routing.admit(call, 1000.0)
     judged = {one: fits(one, needed, estimate, call) for one in candidates}
     able = [one for one, (can, _) in judged.items() if can]
-    if isinstance(told, Refusal):
+    if isinstance(told, Rejection):
         assert not able
         return
     picked = call.candidate
     assert picked in able
-    assert set(call.order) <= set(able)
-    assert len(set(call.order)) == len(call.order)
-    assert call.order[0] is picked
+    assert set(call.candidates) <= set(able)
+    assert len(set(call.candidates)) == len(call.candidates)
+    assert call.candidates[0] is picked
     holding = [one for one in able if judged[one][1]]
     if holding:
-        assert set(call.order) == set(holding)
-    choice = holding or list(call.order)
+        assert set(call.candidates) == set(holding)
+    choice = holding or list(call.candidates)
     assert picked not in scene.ill or set(choice) <= scene.ill

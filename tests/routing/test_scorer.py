@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.routing.complexity.features import NAMES, Prompt, read
-from gateway.routing.complexity.scorer import GRAMS_MOST, Scorer
+from gateway.routing.complexity.scorer import GRAMS_MOST, PromptScorer
 from gateway.routing.complexity.weights import BadWeights, Weights, dump, parse, shipped
 
 
@@ -18,19 +18,19 @@ def weights(dense: dict[str, float], grams: dict[str, tuple[float, float]] | Non
 
 
 def test_a_score_is_the_sum_of_its_features():
-    scorer = Scorer(weights({"tools": 0.5, "schema": 0.25}))
+    scorer = PromptScorer(weights({"tools": 0.5, "schema": 0.25}))
     assert scorer.score(Prompt("x", tools=1, schema=True)) == pytest.approx(0.1 + 0.5 * 0.693147 + 0.25)
 
 
 def test_words_count_as_a_vector_of_length_one_and_together_within_bounds():
-    scorer = Scorer(weights({}, {"red": (0.3, 4.0), "red tree": (0.1, 5.0), "증명": (-9.0, 1.0)}))
+    scorer = PromptScorer(weights({}, {"red": (0.3, 4.0), "red tree": (0.1, 5.0), "증명": (-9.0, 1.0)}))
     assert scorer.score(Prompt("Red tree")) == pytest.approx(0.1 + (0.3 + 0.1) / 3)
     assert scorer.score(Prompt("증명하라")) == pytest.approx(0.1 - GRAMS_MOST)
     assert scorer.score(Prompt("blue")) == pytest.approx(0.1)
 
 
 def test_reasons_add_up_to_the_score():
-    scorer = Scorer(weights({"length": 0.2, "numbers": -0.1}, {"red": (0.3, 4.0), "tree": (0.2, 4.0)}))
+    scorer = PromptScorer(weights({"length": 0.2, "numbers": -0.1}, {"red": (0.3, 4.0), "tree": (0.2, 4.0)}))
     prompt = Prompt("red tree 12")
     reasons = scorer.reasons(prompt)
     assert reasons[0].name == "length"
@@ -39,14 +39,14 @@ def test_reasons_add_up_to_the_score():
 
 
 def test_the_header_names_what_moved_the_score_its_way():
-    scorer = Scorer(weights({"length": 0.2, "numbers": -0.1, "tools": 0.3}))
+    scorer = PromptScorer(weights({"length": 0.2, "numbers": -0.1, "tools": 0.3}))
     reading = read(Prompt("red tree 12", tools=1))
     assert scorer.names(reading, up=True) == ["length", "tools"]
     assert scorer.names(reading, up=False) == ["numbers"]
 
 
 def test_gain_and_percentile_come_from_the_tables():
-    scorer = Scorer(weights({}))
+    scorer = PromptScorer(weights({}))
     assert [scorer.gain(score) for score in (-1.0, 0.2, 0.7)] == [0.05, 0.05, 0.4]
     assert [scorer.percentile(score) for score in (-1.0, 0.495, 9.0)] == [0, 50, 100]
 

@@ -8,7 +8,7 @@ from pairs import PAIRS
 
 from gateway.routing.complexity.features import NAMES
 from gateway.routing.complexity.quota import Purse
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import CHEAP, STRONG, Chooser
 from gateway.routing.complexity.sessions import Sessions, ShareCap
 from gateway.routing.complexity.weights import shipped
@@ -17,7 +17,7 @@ EASY, HARD = PAIRS[0][0], PAIRS[55][0]
 
 
 def chooser(share: float = 0.5, cap: float = 1.0, purse: Purse | None = None) -> Chooser:
-    return Chooser(Scorer(shipped()), share, cap, purse)
+    return Chooser(PromptScorer(shipped()), share, cap, purse)
 
 
 def body(*turns: str) -> bytes:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 from routing_scene import NOW, RoutingScene, candidate
 
-from gateway.core.call import Call, Candidate, Estimate
+from gateway.core.call import Call, Candidate, TokenEstimate
 from gateway.queueing.pacing import Pace
 from gateway.queueing.upstream_queue import Waiter
-from gateway.routing.load import Engine
-from gateway.routing.router import Picked, Rule
+from gateway.routing.load import EngineLoad
+from gateway.routing.router import RoutingRule, Selection
 from gateway.routing.spillover import own
 
 OWN, OWN_2, PAID = candidate("own"), candidate("own-2"), candidate("paid", (1, 1))
@@ -38,16 +38,16 @@ def full(scene: RoutingScene, upstream: str, waiting: int, hold_s: float) -> Non
     """All permits are out, each held for so long, and so many wait."""
     line = scene.lines[upstream]
     scene.busy(upstream, line.permits)
-    line.learn_hold(hold_s, NOW)
+    line.learn_service_time(hold_s, NOW)
     for number in range(waiting):
         waiter = Waiter("a", "interactive", 200, math.inf, NOW)
         waiter.number = number
-        line.come("a")
+        line.enter("a")
         line.add(waiter)
 
 
 def scene(*candidates: Candidate, kind: str = "priority", after: float = 2.0) -> RoutingScene:
-    return RoutingScene(Rule(kind, spill_s=after), *candidates)
+    return RoutingScene(RoutingRule(kind, spill_s=after), *candidates)
 
 
 def test_while_there_is_a_free_place_it_is_taken():
@@ -55,7 +55,7 @@ def test_while_there_is_a_free_place_it_is_taken():
     one.busy("own", 3)
     call = one.call()
     assert one.order(call) == ["own", "paid"]
-    assert call.spill_s == 2.0
+    assert call.max_wait_s == 2.0
     assert one.estimated == 0
 
 
@@ -72,7 +72,7 @@ def test_past_the_bound_the_call_goes_on_and_is_told_so():
     assert one.order(call) == ["paid", "own"]
     assert one.told(call) == "spill; wait=2.2s"
     assert one.counted == {("m", "paid", "spill"): 1}
-    assert call.spill_s == 2.0  # for the case that it has to wait all the same
+    assert call.max_wait_s == 2.0  # for the case that it has to wait all the same
 
 
 def test_another_own_one_with_a_place_comes_first():
@@ -97,10 +97,10 @@ def test_nobody_goes_where_the_wait_is_longer_still():
 
 def test_what_waits_inside_the_engine_is_a_wait_too():
     one = scene(OWN, PAID)
-    one.lines["own"].learn_hold(8.0, NOW)
-    one.engines["own"] = Engine(running=4, waiting=3, kv=1.0)
+    one.lines["own"].learn_service_time(8.0, NOW)
+    one.engines["own"] = EngineLoad(running=4, waiting=3, kv=1.0)
     assert one.order() == ["paid", "own"]  # 8 s * 3 / 7
-    one.engines["own"] = Engine(running=4, waiting=1, kv=1.0)
+    one.engines["own"] = EngineLoad(running=4, waiting=1, kv=1.0)
     assert one.order() == ["own", "paid"]
 
 
@@ -115,7 +115,7 @@ def test_a_call_that_is_larger_than_the_rate_goes_elsewhere():
     one = scene(OWN, PAID)
     one.lines["own"].pace = Pace(None, 10.0)
     call = one.call()
-    call.estimate = Estimate(1000, 10, True)
+    call.estimate = TokenEstimate(1000, 10, True)
     assert one.order(call) == ["paid", "own"]
 
 
@@ -124,7 +124,7 @@ def test_what_the_key_cannot_pay_it_waits_for():
     full(one, "own", waiting=50, hold_s=1.0)
     call = one.call(ceiling=0)
     assert one.order(call) == ["own"]
-    assert not one.routing.moves(call, NOW + 60)
+    assert not one.routing.spills(call, NOW + 60)
 
 
 def test_one_that_is_not_well_is_no_way_out():
@@ -146,14 +146,14 @@ def test_who_has_waited_moves_to_one_that_takes_it_at_once():
     full(one, "own", waiting=4, hold_s=1.0)
     full(one, "own-2", waiting=4, hold_s=1.0)
     call = one.routed()
-    assert [it.upstream for it in call.order] == ["own", "own-2", "paid"]
+    assert [it.upstream for it in call.candidates] == ["own", "own-2", "paid"]
     full(one, "paid", waiting=0, hold_s=1.0)
-    assert not one.routing.moves(call, NOW + 2)
-    assert call.spill_s == 2.0
+    assert not one.routing.spills(call, NOW + 2)
+    assert call.max_wait_s == 2.0
     one.busy("paid", 0)
-    assert one.routing.moves(call, NOW + 2.5)
-    assert [it.upstream for it in call.order] == ["paid", "own", "own-2"]
-    assert (call.spill_s, call.candidate) == (math.inf, OWN)
+    assert one.routing.spills(call, NOW + 2.5)
+    assert [it.upstream for it in call.candidates] == ["paid", "own", "own-2"]
+    assert (call.max_wait_s, call.candidate) == (math.inf, OWN)
     assert one.told(call) == "spill; waited=2.0s"
     assert one.counted["m", "paid", "spill"] == 1
 
@@ -163,16 +163,16 @@ def test_it_does_not_move_to_one_that_is_not_well():
     full(one, "own", waiting=4, hold_s=1.0)
     call = one.routed()
     one.ill = {PAID}
-    assert not one.routing.moves(call, NOW + 2)
+    assert not one.routing.spills(call, NOW + 2)
 
 
 def test_a_call_that_is_too_hard_for_the_own_ones_is_not_given_to_them() -> None:
     class Hard:
-        def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> Picked:
-            return Picked(list(reversed(candidates)), "complexity")
+        def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> Selection:
+            return Selection(list(reversed(candidates)), "complexity")
 
     one = scene(OWN, PAID, kind="complexity")
     one.routing._scorers = {"m": Hard()}
     call = one.call()
     assert one.order(call) == ["paid", "own"]
-    assert call.spill_s == math.inf
+    assert call.max_wait_s == math.inf

@@ -3,20 +3,20 @@
 import pytest
 from routing_scene import EXPECTED, NOW, RoutingScene, candidate
 
-from gateway.core.call import Candidate, Estimate
-from gateway.routing.complexity.scorer import Scorer
+from gateway.core.call import Candidate, TokenEstimate
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import Chooser
-from gateway.routing.complexity.tiers import ByComplexity, Ranked
+from gateway.routing.complexity.tiers import ComplexityScorer, TierRanking
 from gateway.routing.complexity.weights import shipped
-from gateway.routing.router import Rule
+from gateway.routing.router import RoutingRule
 
 CHEAP, MIDDLE, DEAR = candidate("cheap", (0, 0)), candidate("middle", (1, 1)), candidate("dear", (5, 9))
 TWIN, UNKNOWN = candidate("twin", (5, 9)), candidate("unknown", None)
 
 
-def ranked(*candidates: Candidate) -> Ranked:
-    call = RoutingScene(Rule("priority"), *candidates).call()
-    return Ranked(call, candidates, lambda one: EXPECTED)
+def ranked(*candidates: Candidate) -> TierRanking:
+    call = RoutingScene(RoutingRule("priority"), *candidates).call()
+    return TierRanking(call, candidates, lambda one: EXPECTED)
 
 
 def names(candidates: list[Candidate]) -> list[str]:
@@ -45,19 +45,19 @@ def test_what_the_strong_tier_costs_more_is_the_difference_for_this_call() -> No
     assert ranked(DEAR, UNKNOWN).extra == 0
 
 
-def tiered(rule: Rule, share: float, *candidates: Candidate) -> RoutingScene:
+def tiered(rule: RoutingRule, share: float, *candidates: Candidate) -> RoutingScene:
     scene = RoutingScene(rule, *candidates, permits=1)
-    chooser = Chooser(Scorer(shipped()), share)
-    scene.routing._scorers = {"m": ByComplexity(chooser, lambda call: EXPECTED)}
+    chooser = Chooser(PromptScorer(shipped()), share)
+    scene.routing._scorers = {"m": ComplexityScorer(chooser, lambda call: EXPECTED)}
     return scene
 
 
 def test_a_hard_call_stays_strong_where_the_own_engine_has_time_for_it() -> None:
-    assert tiered(Rule("complexity", 1.0), 1.0, CHEAP, DEAR).order() == ["dear", "cheap"]
+    assert tiered(RoutingRule("complexity", 1.0), 1.0, CHEAP, DEAR).order() == ["dear", "cheap"]
 
 
 def test_what_only_one_candidate_can_serve_is_no_choice() -> None:
-    scene = tiered(Rule("complexity", needs=True), 0.0, candidate("blind", (0, 0), can=[]), DEAR)
+    scene = tiered(RoutingRule("complexity", needs=True), 0.0, candidate("blind", (0, 0), can=[]), DEAR)
     tools = b'{"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]}'
     call = scene.call(tools)
     assert scene.order(call) == ["dear"]
@@ -67,14 +67,14 @@ def test_what_only_one_candidate_can_serve_is_no_choice() -> None:
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_what_only_one_tier_can_serve_is_no_choice(share: float) -> None:
     blind = candidate("blind", (0, 0), can=[])
-    scene = tiered(Rule("complexity", needs=True), share, blind, DEAR, TWIN)
+    scene = tiered(RoutingRule("complexity", needs=True), share, blind, DEAR, TWIN)
     call = scene.call(b'{"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]}')
     assert scene.order(call) == ["dear", "twin"]
     assert scene.told(call) == "complexity"
 
 
 def test_a_call_is_scored_once_also_when_its_first_candidate_cannot_be_called() -> None:
-    scene = RoutingScene(Rule("complexity"), CHEAP, MIDDLE, DEAR)
+    scene = RoutingScene(RoutingRule("complexity"), CHEAP, MIDDLE, DEAR)
     asked: list[float] = []
 
     class Counting(Chooser):
@@ -82,10 +82,10 @@ def test_a_call_is_scored_once_also_when_its_first_candidate_cannot_be_called() 
             asked.append(now)
             return super().choose(body, key, extra, now)
 
-    def estimate(call: object) -> Estimate:
+    def estimate(call: object) -> TokenEstimate:
         return EXPECTED
 
-    scene.routing._scorers = {"m": ByComplexity(Counting(Scorer(shipped()), 1.0), estimate)}
+    scene.routing._scorers = {"m": ComplexityScorer(Counting(PromptScorer(shipped()), 1.0), estimate)}
     scene.ill.add(DEAR)
     assert scene.order() == ["middle", "cheap", "dear"]
     assert asked == [NOW]

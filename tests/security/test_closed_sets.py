@@ -10,7 +10,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, E0, EMBEDDINGS
 
 from gateway.core.call import Call, Credentials
-from gateway.core.errors import INVALID_API_KEY, MODEL_NOT_FOUND, Refusal
+from gateway.core.errors import INVALID_API_KEY, MODEL_NOT_FOUND, Rejection
 from gateway.pipeline.gates import admit
 
 MANY = 100_000
@@ -35,7 +35,7 @@ async def test_metr_01_a_hundred_thousand_names_and_keys_leave_nothing_behind(
             made.model = f"made-up-{number}"
             made.body = b'{"model":"%s"}' % made.model.encode()
             answer = await stack.handle(made)
-        assert isinstance(answer, Refusal)
+        assert isinstance(answer, Rejection)
         assert answer.kind is expected
         made.status, made.outcome = answer.kind.status, answer.kind.outcome
         made.lease.settle(made, 2.0)

@@ -14,7 +14,7 @@ from gateway.auth import engine_fields as steering
 from gateway.config.load import load
 from gateway.config.model import EngineField
 from gateway.core.caller import Caller
-from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
 from gateway.wire.json import limits as json_bounds
 from gateway.wire.openai import peek as openai
 from gateway.wire.openai.request_limits import ENGINE_FIELDS, MOST_CHOICES, MOST_ENDS, MOST_LOGPROBS
@@ -73,9 +73,9 @@ def body_with(field: str, value: Any) -> bytes:
     return json.dumps({**C0, field: value}).encode()
 
 
-def refused(body: bytes, kind: object = INVALID_VALUE) -> Refusal:
+def refused(body: bytes, kind: object = INVALID_VALUE) -> Rejection:
     seen = openai.peek_request(body)
-    assert isinstance(seen, Refusal)
+    assert isinstance(seen, Rejection)
     assert seen.kind is kind
     return seen
 

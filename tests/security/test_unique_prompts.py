@@ -15,8 +15,8 @@ from doubles.settings import AUTH, KEY
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import CHAT, EMBEDDINGS
 
-from gateway.cache.key import Readings
-from gateway.routing.prefix_affinity import Prefixes
+from gateway.cache.key import RequestDigests
+from gateway.routing.prefix_affinity import PrefixMap
 
 SOME = 200
 LONG = "water and mills " * 100
@@ -50,7 +50,7 @@ async def test_ops_09_what_never_comes_again_is_not_remembered_for_ever(
     upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Both are full before it is measured; they are bounded by default too, at more than a test can send.
-    for kind in (Readings, Prefixes):
+    for kind in (RequestDigests, PrefixMap):
         monkeypatch.setattr(kind.__init__, "__defaults__", (SOME // 4,))
     gateway = await start_gateway(remembering(upstream.url, tmp_path))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Route, Tokens
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.telemetry import logging as log
-from gateway.telemetry.access_log import as_json, as_text, line_of
-from gateway.telemetry.nonblocking_output import Output
+from gateway.telemetry.access_log import as_json, as_text, record_of
+from gateway.telemetry.nonblocking_output import NonBlockingStream
 
 AT = 1_796_000_000.25
 CANDIDATE = Candidate("local", "up-small", b'"up-small"')
@@ -31,7 +31,7 @@ def finished() -> Call:
 
 def told(call: Call, now: float = 105.0) -> dict[str, Any]:
     """The JSON line, read."""
-    text = as_json(line_of(call, now), AT)
+    text = as_json(record_of(call, now), AT)
     assert text.endswith("}\n")
     fields: dict[str, Any] = json.loads(text)
     return fields
@@ -39,9 +39,9 @@ def told(call: Call, now: float = 105.0) -> dict[str, Any]:
 
 def test_all_that_is_known_of_a_call() -> None:
     call = finished()
-    call.tokens, call.cost, call.batch_size = Tokens(input=10, output=4, cached_input=8), 1_234_000, 3
+    call.tokens, call.cost, call.batch_size = TokenUsage(input=10, output=4, cached_input=8), 1_234_000, 3
     call.cached_by, call.finish = "collapsed", "length"
-    call.notes = {"x-sluice-routing": "least_loaded", "x-sluice-overflow": "drop_oldest", "age": "1"}
+    call.response_notes = {"x-sluice-routing": "least_loaded", "x-sluice-overflow": "drop_oldest", "age": "1"}
     assert told(call) == {
         "ts": "2026-11-30T00:53:20.250+00:00",
         "level": "info",
@@ -92,7 +92,7 @@ def test_what_is_not_known_is_left_out() -> None:
 
 def test_usage_that_nobody_has_counted_is_said_to_be_estimated() -> None:
     call = finished()
-    call.estimated, call.estimate, call.generated = True, Estimate(7, 100, capped=False), 3
+    call.estimated, call.estimate, call.generated = True, TokenEstimate(7, 100, capped=False), 3
     fields = told(call)
     assert (fields["input_tokens"], fields["output_tokens"], fields["usage"]) == (7, 3, "estimated")
 
@@ -107,8 +107,8 @@ def test_a_call_that_was_refused_in_the_queue_tells_how_long_it_waited() -> None
 
 def test_for_people_it_is_one_line_in_columns() -> None:
     call = finished()
-    call.tokens, call.cost = Tokens(input=10, output=4), 1_234_000
-    text = as_text(line_of(call, 105.0), AT)
+    call.tokens, call.cost = TokenUsage(input=10, output=4), 1_234_000
+    text = as_text(record_of(call, 105.0), AT)
     assert re.sub(r"^\d\d:\d\d:\d\d", "hh:mm:ss", text) == (
         "hh:mm:ss info 200 ok                  5000.00 ms chat/completions small > local/up-small key=team-a "
         "stream attempts=2 queue_ms=250.0 ttft_ms=2000.0 in=10 out=4 usd=0.001234 id=req-1\n"
@@ -120,7 +120,7 @@ def test_for_people_it_is_one_line_in_columns() -> None:
 def test_nothing_starts_a_line_or_steers_a_terminal(shape: Any, evil: str) -> None:
     call = finished()
     call.route, call.model = None, evil
-    text = shape(line_of(call, 105.0), AT)
+    text = shape(record_of(call, 105.0), AT)
     assert text[-1] == "\n"
     assert text[:-1].isprintable()
     if shape is as_json:
@@ -130,12 +130,12 @@ def test_nothing_starts_a_line_or_steers_a_terminal(shape: Any, evil: str) -> No
 def test_a_made_up_model_passes_for_no_other_field() -> None:
     call = finished()
     call.route, call.model = None, 'x" key=admin'
-    assert ' "x\\" key=admin" > ' in as_text(line_of(call, 105.0), AT)
+    assert ' "x\\" key=admin" > ' in as_text(record_of(call, 105.0), AT)
 
 
 @pytest.mark.parametrize("shape", [as_json, as_text])
 def test_neither_body_nor_key_is_told(shape: Any) -> None:
-    assert "secret" not in shape(line_of(finished(), 105.0), AT)
+    assert "secret" not in shape(record_of(finished(), 105.0), AT)
 
 
 @pytest.mark.parametrize(("shape", "begins"), [("json", '{"ts":'), ("text", "")])
@@ -143,7 +143,7 @@ def test_it_goes_where_the_log_goes_in_its_shape(
     shape: str, begins: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[bytes] = []
-    to = Output(lambda data: written.append(data) or len(data), lambda lines: None)
+    to = NonBlockingStream(lambda data: written.append(data) or len(data), lambda lines: None)
     monkeypatch.setattr(log, "output", lambda: to)
     monkeypatch.setattr(log, "_render", log._render)
     root = log.logging.getLogger()

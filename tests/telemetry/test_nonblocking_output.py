@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.telemetry.nonblocking_output import KEPT, Output, unblocked
+from gateway.telemetry.nonblocking_output import KEPT, NonBlockingStream, unblocked
 
 LINE = "x" * 99 + "\n"
 
@@ -36,7 +36,7 @@ class Scene:
         self.sink = Sink()
         self.told: list[int] = []
         self.counted = 0
-        self.output = Output(self.sink, self.tell)
+        self.output = NonBlockingStream(self.sink, self.tell)
         self.output.count = self.count
 
     def tell(self, lines: int) -> None:
@@ -158,7 +158,7 @@ def test_a_pipe_takes_a_line_whole_or_not_at_all():
 
 def test_a_reader_that_has_gone_is_no_error_of_anybody(scene: Scene):
     reader, writer = os.pipe()
-    output = Output(unblocked(writer), scene.tell)
+    output = NonBlockingStream(unblocked(writer), scene.tell)
     os.close(reader)
     output.write(LINE)
     output.flush()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Route, Tokens
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Route, TokenUsage
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.observe import Observe
+from gateway.telemetry.observe import RequestMetrics
 
 CANDIDATE = Candidate("local", "up-small", b'"up-small"')
 ROUTE = Route("small", b'"small"', (CANDIDATE,))
@@ -18,7 +18,7 @@ class Scene:
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.lines: Lines = []
-        self.gate = Observe(self.metrics, lambda call, now: self.lines.append((call, now)))
+        self.gate = RequestMetrics(self.metrics, lambda call, now: self.lines.append((call, now)))
 
     def value(self, name: str, **labels: str) -> float | None:
         """A sample; None when there is none."""
@@ -131,13 +131,13 @@ def test_the_first_token_is_timed_from_the_sending(scene: Scene):
 
 def test_the_time_per_token_is_the_mean_after_the_first(scene: Scene):
     call = answered(scene, stream=True)
-    call.first_token_at, call.tokens = 103.0, Tokens(output=5)
+    call.first_token_at, call.tokens = 103.0, TokenUsage(output=5)
     call.lease.settle(call, 105.0)
     assert scene.value("sluice_time_per_output_token_seconds_sum", **UPSTREAM) == 0.5
 
 
-@pytest.mark.parametrize("tokens", [None, Tokens(output=0), Tokens(output=1)])
-def test_one_token_has_no_time_between_tokens(scene: Scene, tokens: Tokens | None):
+@pytest.mark.parametrize("tokens", [None, TokenUsage(output=0), TokenUsage(output=1)])
+def test_one_token_has_no_time_between_tokens(scene: Scene, tokens: TokenUsage | None):
     call = answered(scene, stream=True)
     call.first_token_at, call.tokens = 103.0, tokens
     call.lease.settle(call, 105.0)
@@ -146,14 +146,14 @@ def test_one_token_has_no_time_between_tokens(scene: Scene, tokens: Tokens | Non
 
 def test_a_whole_answer_has_no_first_token(scene: Scene):
     call = answered(scene)
-    call.tokens = Tokens(output=5)
+    call.tokens = TokenUsage(output=5)
     call.lease.settle(call, 105.0)
     assert scene.series("sluice_time_to_first_token_seconds_sum") == []
     assert scene.series("sluice_time_per_output_token_seconds_sum") == []
 
 
 def test_tokens_are_counted_by_kind_and_nought_makes_no_series(scene: Scene):
-    for tokens in (Tokens(input=10, output=4, cached_input=8), Tokens(input=1, output=2), None):
+    for tokens in (TokenUsage(input=10, output=4, cached_input=8), TokenUsage(input=1, output=2), None):
         call = answered(scene)
         call.tokens = tokens
         call.lease.settle(call, 105.0)
@@ -167,7 +167,7 @@ def test_tokens_are_counted_by_kind_and_nought_makes_no_series(scene: Scene):
 def test_a_refused_call_says_nothing_about_any_upstream(scene: Scene):
     call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
     scene.gate.admit(call, 1.0)
-    call.route, call.status, call.outcome, call.tokens = ROUTE, 503, "shed", Tokens(input=5)
+    call.route, call.status, call.outcome, call.tokens = ROUTE, 503, "shed", TokenUsage(input=5)
     call.lease.settle(call, 2.0)
     assert scene.series("sluice_tokens_total") == []
     assert scene.value("sluice_requests_total", **MODEL, endpoint=CHAT, status="503", outcome="shed") == 1

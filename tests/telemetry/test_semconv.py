@@ -6,9 +6,9 @@ import pytest
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Route, Tokens
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Route, TokenUsage
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.observe import Observe
+from gateway.telemetry.observe import RequestMetrics
 from gateway.telemetry.semconv import provider
 
 OWN = {"model": "small"}
@@ -20,14 +20,14 @@ class Scene:
 
     def __init__(self) -> None:
         self.metrics = Metrics(lambda upstream: f"kind of {upstream}")
-        self._observe = Observe(self.metrics, lambda call, now: None)
+        self._observe = RequestMetrics(self.metrics, lambda call, now: None)
 
     def call(
         self,
         endpoint: str = CHAT,
         upstream: str = "a",
         *,
-        tokens: Tokens | None = None,
+        tokens: TokenUsage | None = None,
         outcome: str = "ok",
         attempts: int = 1,
         seconds: float = 1.0,
@@ -59,8 +59,8 @@ def scene() -> Scene:
 
 
 def test_tokens_are_told_by_model_and_by_provider(scene: Scene) -> None:
-    scene.call(tokens=Tokens(input=100, output=7))
-    scene.call(tokens=Tokens(input=50, output=3), upstream="b")
+    scene.call(tokens=TokenUsage(input=100, output=7))
+    scene.call(tokens=TokenUsage(input=50, output=3), upstream="b")
     assert scene.value("sluice_request_input_tokens_sum", **OWN) == 150
     assert scene.value("sluice_response_output_tokens_sum", **OWN) == 10
     assert scene.value("sluice_request_input_tokens_bucket", **OWN, le="64.0") == 1
@@ -74,7 +74,7 @@ def test_tokens_are_told_by_model_and_by_provider(scene: Scene) -> None:
 
 
 def test_what_took_no_tokens_is_no_call_of_nought(scene: Scene) -> None:
-    scene.call(EMBEDDINGS, tokens=Tokens(input=5))
+    scene.call(EMBEDDINGS, tokens=TokenUsage(input=5))
     scene.call(tokens=None)
     assert scene.value("sluice_request_input_tokens_count", **OWN) == 1
     assert scene.value("sluice_response_output_tokens_count", **OWN) is None
@@ -94,7 +94,7 @@ def test_durations_tell_errors_apart_and_leave_out_whom_no_upstream_was_asked_fo
 
 
 def test_first_tokens_and_those_after_them(scene: Scene) -> None:
-    scene.call(first=0.5, seconds=1.5, tokens=Tokens(output=11))
+    scene.call(first=0.5, seconds=1.5, tokens=TokenUsage(output=11))
     chat = {**THEIRS, "gen_ai_operation_name": "chat"}
     own = {**OWN, "upstream": "a"}
     for name, value in (("time_to_first_token", 0.5), ("time_per_output_token", 0.1)):
@@ -120,7 +120,7 @@ USAGE = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 
 def test_the_bounds_are_those_of_the_conventions(
     scene: Scene, theirs: str, own: str, bounds: list[float]
 ) -> None:
-    scene.call(first=0.5, tokens=Tokens(input=5, output=11))
+    scene.call(first=0.5, tokens=TokenUsage(input=5, output=11))
     assert scene.bounds(theirs) == [*bounds, float("inf")]
     assert {*bounds} < {*scene.bounds(own)}
     assert "per_output" in own or "tokens" in own or 600.0 in scene.bounds(own)
@@ -129,7 +129,7 @@ def test_the_bounds_are_those_of_the_conventions(
 def test_what_is_told_is_well_formed(scene: Scene) -> None:
     for upstream in ("a", "b", "a"):
         for endpoint in (CHAT, EMBEDDINGS):
-            scene.call(endpoint, upstream, first=0.5, tokens=Tokens(input=5, output=11))
+            scene.call(endpoint, upstream, first=0.5, tokens=TokenUsage(input=5, output=11))
     write: Callable[[object], bytes] = generate_latest
     text = write(scene.metrics.registry).decode()
     families = {one.name: one for one in text_string_to_metric_families(text)}

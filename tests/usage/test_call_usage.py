@@ -2,10 +2,10 @@
 
 import pytest
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Estimate, Price, Tokens
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Price, TokenEstimate, TokenUsage
 from gateway.usage.call_usage import NOTHING, charge, spent
 
-ESTIMATE = Estimate(100, 256, False)
+ESTIMATE = TokenEstimate(100, 256, False)
 
 
 def ended(outcome: str, **more: object) -> Call:
@@ -19,24 +19,24 @@ def ended(outcome: str, **more: object) -> Call:
 
 @pytest.mark.parametrize("outcome", ["ok", "client_gone", "truncated", "upstream_timeout"])
 def test_the_upstreams_own_count_is_the_truth(outcome: str) -> None:
-    tokens = Tokens(7, 3, 2, 1)
+    tokens = TokenUsage(7, 3, 2, 1)
     assert spent(ended(outcome, tokens=tokens, generated=9)) is tokens
     assert spent(ended(outcome, tokens=tokens, estimate=None)) is tokens
 
 
 def test_an_answer_without_a_count_is_charged_by_what_passed() -> None:
-    assert spent(ended("ok", generated=12)) == Tokens(100, 12)
+    assert spent(ended("ok", generated=12)) == TokenUsage(100, 12)
 
 
 def test_who_leaves_pays_for_the_input_once_it_was_sent() -> None:
-    assert spent(ended("client_gone")) == Tokens(100, 0)
-    assert spent(ended("client_gone", first_token_at=3.0, generated=12)) == Tokens(100, 12)
+    assert spent(ended("client_gone")) == TokenUsage(100, 0)
+    assert spent(ended("client_gone", first_token_at=3.0, generated=12)) == TokenUsage(100, 12)
     assert spent(ended("client_gone", sent_at=0.0)) == NOTHING
 
 
 @pytest.mark.parametrize("outcome", ["truncated", "upstream_timeout", "upstream_error", "shed"])
 def test_a_stream_that_breaks_is_charged_once_it_had_begun(outcome: str) -> None:
-    assert spent(ended(outcome, first_token_at=3.0, generated=12)) == Tokens(100, 12)
+    assert spent(ended(outcome, first_token_at=3.0, generated=12)) == TokenUsage(100, 12)
     assert spent(ended(outcome)) == NOTHING
 
 
@@ -50,5 +50,5 @@ def test_vectors_are_no_output_whatever_their_upstream_tells(output_price: int |
     call = ended("ok")
     call.endpoint = EMBEDDINGS
     call.candidate = Candidate("local", "up", b'"up"', Price(2 * 10**9, output_price, 2 * 10**9))
-    charge(call, Tokens(7, 7), b"{}")
-    assert (call.tokens, spent(call), call.cost) == (Tokens(7), Tokens(7), 7 * 2_000)
+    charge(call, TokenUsage(7, 7), b"{}")
+    assert (call.tokens, spent(call), call.cost) == (TokenUsage(7), TokenUsage(7), 7 * 2_000)

@@ -1,9 +1,9 @@
 """When an estimate is made, and which answers it learns from."""
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Estimate, Route, Tokens
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.telemetry.metrics import Metrics
-from gateway.usage.estimates import ALL, ONE_IN, Estimates
+from gateway.usage.estimates import ALL, ONE_IN, TokenEstimates
 from gateway.usage.estimator import Estimator
 
 CANDIDATE = Candidate("local", "up", b'"up"')
@@ -17,25 +17,25 @@ class Learns(Estimator):
         super().__init__()
         self.lessons = 0
 
-    def learn(self, estimate: Estimate, model: str, key: str, tokens: Tokens) -> None:
+    def learn(self, estimate: TokenEstimate, model: str, key: str, tokens: TokenUsage) -> None:
         self.lessons += 1
         super().learn(estimate, model, key, tokens)
 
 
-def answered(estimates: Estimates, body: bytes = b'{"messages":[{"content":"hello there"}]}') -> Call:
+def answered(estimates: TokenEstimates, body: bytes = b'{"messages":[{"content":"hello there"}]}') -> Call:
     call = Call(CHAT, "id", Credentials(None, None, None), 0.0)
     call.body, call.candidate, call.route, call.caller = body, CANDIDATE, ROUTE, Caller("team", None)
     estimates.make(call)
-    call.tokens = Tokens(20, 5)
+    call.tokens = TokenUsage(20, 5)
     return call
 
 
 def test_the_first_answers_are_all_compared_and_learned_from_and_then_one_in_some():
     estimator, metrics = Learns(), Metrics()
-    estimates = Estimates(estimator, metrics)
+    estimates = TokenEstimates(estimator, metrics)
     for _ in range(ALL + 10 * ONE_IN):
         call = answered(estimates)
-        estimates.book(call, call.tokens or Tokens(), 1.0)
+        estimates.book(call, call.tokens or TokenUsage(), 1.0)
     assert estimator.lessons == ALL + 10
     count = metrics.registry.get_sample_value("sluice_token_estimate_ratio_count", {"model": "small"})
     assert count == ALL + 10
@@ -43,17 +43,17 @@ def test_the_first_answers_are_all_compared_and_learned_from_and_then_one_in_som
 
 def test_a_share_of_a_batch_teaches_nothing():
     estimator = Learns()
-    estimates = Estimates(estimator, Metrics())
+    estimates = TokenEstimates(estimator, Metrics())
     call = answered(estimates)
     call.batch_size = 2
-    estimates.book(call, call.tokens or Tokens(), 1.0)
+    estimates.book(call, call.tokens or TokenUsage(), 1.0)
     assert estimator.lessons == 0
 
 
 def test_what_the_upstream_did_not_count_teaches_nothing():
     estimator = Learns()
-    estimates = Estimates(estimator, Metrics())
+    estimates = TokenEstimates(estimator, Metrics())
     call = answered(estimates)
     call.tokens = None
-    estimates.book(call, Tokens(1, 1), 1.0)
+    estimates.book(call, TokenUsage(1, 1), 1.0)
     assert estimator.lessons == 0

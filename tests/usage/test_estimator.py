@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.estimates import SAMPLES, body
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Estimate, Tokens
+from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenEstimate, TokenUsage
 from gateway.usage import token_weight as payload
 from gateway.usage.estimator import (
     FIRST_GUESS,
@@ -37,12 +37,12 @@ def true(vocabulary: str, language: str) -> int:
     return TRUE[vocabulary][language] + AROUND[vocabulary]
 
 
-def estimate(estimator: Estimator, whole: bytes, endpoint: str = CHAT, key: str = "key") -> Estimate:
+def estimate(estimator: Estimator, whole: bytes, endpoint: str = CHAT, key: str = "key") -> TokenEstimate:
     weight, caps = payload.measure(whole, endpoint)
     return estimator.estimate(weight, caps, "model", key)
 
 
-def fields(made: Estimate) -> tuple[int, int, bool, int]:
+def fields(made: TokenEstimate) -> tuple[int, int, bool, int]:
     return made.input, made.output, made.capped, made.choices
 
 
@@ -53,7 +53,7 @@ def teach(vocabulary: str) -> Estimator:
     random.Random(3).shuffle(lessons)
     for language in lessons:
         made = estimate(estimator, body(SAMPLES[language]))
-        estimator.learn(made, "model", "key", Tokens(true(vocabulary, language), 5))
+        estimator.learn(made, "model", "key", TokenUsage(true(vocabulary, language), 5))
     return estimator
 
 
@@ -95,7 +95,7 @@ def test_korean_teaches_nothing_of_english():
     before = estimate(estimator, body(SAMPLES["english"])).input
     for _ in range(50):
         made = estimate(estimator, body(SAMPLES["korean"] * 5))
-        estimator.learn(made, "model", "key", Tokens(291 * 5, 1))
+        estimator.learn(made, "model", "key", TokenUsage(291 * 5, 1))
     assert estimate(estimator, body(SAMPLES["english"])).input == pytest.approx(before, rel=0.1)
 
 
@@ -104,14 +104,14 @@ def test_absurd_reports_teach_nothing(absurd):
     estimator = Estimator()
     before = estimate(estimator, body(SAMPLES["korean"]))
     for _ in range(100):
-        estimator.learn(before, "model", "key", Tokens(absurd, 0))
+        estimator.learn(before, "model", "key", TokenUsage(absurd, 0))
     assert estimate(estimator, body(SAMPLES["korean"])) == before
 
 
 def test_one_false_report_among_many_moves_little():
     taught = teach("qwen3")
     made = estimate(taught, body(SAMPLES["korean"]))
-    taught.learn(made, "model", "key", Tokens(made.input * 10, 1))
+    taught.learn(made, "model", "key", TokenUsage(made.input * 10, 1))
     assert estimate(taught, body(SAMPLES["korean"])).input == pytest.approx(made.input, rel=0.05)
 
 
@@ -146,9 +146,9 @@ def test_without_a_cap_the_first_guess_is_made_for_every_choice():
 def test_output_is_learned_per_key_and_per_choice_from_answers_without_a_cap():
     estimator = Estimator()
     open_ended = estimate(estimator, chat(n=2))
-    estimator.learn(estimate(estimator, chat(max_tokens=9)), "model", "key", Tokens(10, 9))
+    estimator.learn(estimate(estimator, chat(max_tokens=9)), "model", "key", TokenUsage(10, 9))
     assert estimate(estimator, chat()).output == FIRST_GUESS
-    estimator.learn(open_ended, "model", "key", Tokens(10, 80))
+    estimator.learn(open_ended, "model", "key", TokenUsage(10, 80))
     assert estimate(estimator, chat()).output == 40
     assert estimate(estimator, chat(), key="other").output == FIRST_GUESS
 
@@ -193,4 +193,6 @@ def test_an_exact_count_is_taken_where_there_is_one():
 def test_the_estimate_keeps_what_it_was_made_of():
     made = estimate(Estimator(), chat())
     assert made.weight == payload.weigh(chat())
-    Estimator().learn(replace(made, weight=()), "model", "key", Tokens(10, 1))  # one that was made elsewhere
+    Estimator().learn(
+        replace(made, weight=()), "model", "key", TokenUsage(10, 1)
+    )  # one that was made elsewhere

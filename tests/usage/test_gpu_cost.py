@@ -2,15 +2,15 @@
 
 import json
 
-from gateway.usage.gpu_cost import Done, Throughput, shown
+from gateway.usage.gpu_cost import Throughput, WorkDone, as_json
 
 GPU_HOUR = 3_600_000_000  # 3.60 USD: a tenth of a cent a second
 
 
-def dollars(done: Done, *, waiting: bool = False) -> dict[str, str | None]:
-    figures = json.loads(json.dumps(shown(GPU_HOUR, done, waiting=waiting)))
+def dollars(done: WorkDone, *, waiting: bool = False) -> dict[str, str | None]:
+    figures = json.loads(json.dumps(as_json(GPU_HOUR, done, waiting=waiting)))
     assert figures["gpu_hour_usd"] == "3.6"
-    assert Done(**figures["done"]) == done
+    assert WorkDone(**figures["done"]) == done
     found: dict[str, str | None] = figures["usd_per_million_tokens"]
     return found
 
@@ -47,6 +47,6 @@ def test_a_machine_that_has_done_nothing_has_no_price():
 
 
 def test_several_processes_are_one_machine():
-    both = Done(100, 50.0, 80, 40.0, 10).with_other(Done(10, 60.0, 8, 45.0, 1))
-    assert both == Done(110, 60.0, 88, 45.0, 11)
-    assert Done().with_other(both) == both
+    both = WorkDone(100, 50.0, 80, 40.0, 10).with_other(WorkDone(10, 60.0, 8, 45.0, 1))
+    assert both == WorkDone(110, 60.0, 88, 45.0, 11)
+    assert WorkDone().with_other(both) == both

@@ -6,10 +6,10 @@ import logging
 import pytest
 from doubles.waiting import eventually
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.core.units import usd
 from gateway.usage.ledger import Ledger
-from gateway.usage.store import Batch, Row, UsageRefused, UsageTrouble, report
+from gateway.usage.store import UsageBatch, UsageRefused, UsageRow, UsageUnavailable, report
 
 DAY = "2026-11-29"
 NEXT_DAY = "2026-11-30"
@@ -20,8 +20,8 @@ class MemoryStore:
     """A store that does as it is told, and remembers what came."""
 
     def __init__(self) -> None:
-        self.trouble: UsageTrouble | None = None
-        self.batches: list[Batch] = []
+        self.trouble: UsageUnavailable | None = None
+        self.batches: list[UsageBatch] = []
         self.tried = 0
         self.gate: asyncio.Event | None = None
         self.closed = False
@@ -34,17 +34,17 @@ class MemoryStore:
         rows = [row for row in self.kept() if row.day == day]
         return {row.key: sum(one.cost for one in rows if one.key == row.key) for row in rows}
 
-    async def rows(self, first_day: str, last_day: str) -> list[Row]:
+    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
         self._check()
-        sums: dict[tuple[str, ...], Row] = {}
+        sums: dict[tuple[str, ...], UsageRow] = {}
         for row in self.kept():
             if first_day <= row.day <= last_day:
                 known = sums.get(row[:4])
                 numbers = row[4:] if known is None else map(sum, zip(known[4:], row[4:], strict=True))
-                sums[row[:4]] = Row(*row[:4], *numbers)
+                sums[row[:4]] = UsageRow(*row[:4], *numbers)
         return list(sums.values())
 
-    async def add(self, batch: Batch) -> None:
+    async def add(self, batch: UsageBatch) -> None:
         self.tried += 1
         if self.gate is not None:
             await self.gate.wait()
@@ -54,7 +54,7 @@ class MemoryStore:
     async def close(self) -> None:
         self.closed = True
 
-    def kept(self) -> list[Row]:
+    def kept(self) -> list[UsageRow]:
         return [row for batch in self.batches for row in batch.rows]
 
     def _check(self) -> None:
@@ -68,11 +68,11 @@ def store() -> MemoryStore:
 
 
 def spend(ledger: Ledger, cost: int = 1000, day: str = DAY, key: str = "team-a") -> None:
-    ledger.add(day, key, "small", "local", Tokens(10, 5, 4, 2), cost)
+    ledger.add(day, key, "small", "local", TokenUsage(10, 5, 4, 2), cost)
 
 
-def row(requests: int, cost: int, day: str = DAY, key: str = "team-a") -> Row:
-    return Row(day, key, "small", "local", requests, *(n * requests for n in (10, 5, 4, 2)), cost)
+def row(requests: int, cost: int, day: str = DAY, key: str = "team-a") -> UsageRow:
+    return UsageRow(day, key, "small", "local", requests, *(n * requests for n in (10, 5, 4, 2)), cost)
 
 
 async def test_calls_are_summed_by_day_key_model_and_upstream(store: MemoryStore):
@@ -82,7 +82,7 @@ async def test_calls_are_summed_by_day_key_model_and_upstream(store: MemoryStore
         spend(ledger)
     spend(ledger, 7, key="team-b")
     spend(ledger, 9, NEXT_DAY)
-    ledger.add(DAY, "team-a", "large", "paid", Tokens(), 0)
+    ledger.add(DAY, "team-a", "large", "paid", TokenUsage(), 0)
     await ledger.stop()
     assert store.closed
     assert [len(batch.rows) for batch in store.batches] == [4]
@@ -90,12 +90,12 @@ async def test_calls_are_summed_by_day_key_model_and_upstream(store: MemoryStore
         row(3, 3000),
         row(1, 7, key="team-b"),
         row(1, 9, NEXT_DAY),
-        Row(DAY, "team-a", "large", "paid", 1, 0, 0, 0, 0, 0),
+        UsageRow(DAY, "team-a", "large", "paid", 1, 0, 0, 0, 0, 0),
     }
 
 
 async def test_what_is_not_written_yet_is_shown_and_counted(store: MemoryStore):
-    store.batches = [Batch("earlier", (row(1, 100), row(1, 5, "2026-11-01")))]
+    store.batches = [UsageBatch("earlier", (row(1, 100), row(1, 5, "2026-11-01")))]
     ledger = Ledger(store, NEVER)
     await ledger.start()
     spend(ledger, 40)
@@ -128,7 +128,7 @@ async def test_under_load_it_writes_once_and_then_rests(store: MemoryStore):
     await ledger.start()
     writes = store.add
 
-    async def with_traffic_meanwhile(batch: Batch) -> None:
+    async def with_traffic_meanwhile(batch: UsageBatch) -> None:
         if store.tried < 5:
             spend(ledger)
         await writes(batch)
@@ -146,7 +146,7 @@ async def test_a_write_that_fails_is_kept_and_tried_again_unchanged(
     caplog.set_level(logging.INFO, "sluice")
     ledger = Ledger(store, 0.001)
     await ledger.start()
-    store.trouble = UsageTrouble("disk full")
+    store.trouble = UsageUnavailable("disk full")
     spend(ledger)
     await eventually(lambda: store.tried >= 3, "three tries")
     spend(ledger, 1)
@@ -163,11 +163,11 @@ async def test_a_write_that_fails_is_kept_and_tried_again_unchanged(
 async def test_a_store_in_trouble_at_the_start_stops_nobody(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ):
-    store.trouble = UsageTrouble("read-only")
+    store.trouble = UsageUnavailable("read-only")
     ledger = Ledger(store, 0.001)
     await ledger.start()
     spend(ledger)
-    with pytest.raises(UsageTrouble, match="read-only"):
+    with pytest.raises(UsageUnavailable, match="read-only"):
         await ledger.spent(DAY)
     store.trouble = None
     await eventually(lambda: store.kept() == [row(1, 1000)], "it is written in the end")
@@ -189,7 +189,7 @@ async def test_what_is_lost_at_the_end_is_told(store: MemoryStore, caplog: pytes
     await ledger.start()
     spend(ledger)
     spend(ledger)
-    store.trouble = UsageTrouble("gone")
+    store.trouble = UsageUnavailable("gone")
     await ledger.stop()
     lost = vars(caplog.records[-1])
     assert (lost["message"], lost["requests"], lost["nano_usd"]) == ("usage is lost", 2, 2000)
@@ -214,9 +214,9 @@ async def test_a_reader_never_sees_a_batch_twice_or_not_at_all(store: MemoryStor
 async def test_counts_that_no_store_could_hold_are_bounded(store: MemoryStore):
     ledger = Ledger(store, NEVER)
     await ledger.start()
-    ledger.add(DAY, "team-a", "small", "local", Tokens(10**30, -5), 1)
+    ledger.add(DAY, "team-a", "small", "local", TokenUsage(10**30, -5), 1)
     await ledger.stop()
-    assert store.kept() == [Row(DAY, "team-a", "small", "local", 1, 10**15, 0, 0, 0, 1)]
+    assert store.kept() == [UsageRow(DAY, "team-a", "small", "local", 1, 10**15, 0, 0, 0, 1)]
 
 
 @pytest.mark.parametrize(

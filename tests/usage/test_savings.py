@@ -4,9 +4,18 @@ from typing import Any
 
 import pytest
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route, Spent, Tokens
+from gateway.core.call import CHAT, Call, Candidate, Credentials, FailedUsage, Price, Route, TokenUsage
 from gateway.usage.cost import cost
-from gateway.usage.savings import ALONE, DECLARED, SPARED, Saving, Sums, note_in_vain, note_last, note_spared
+from gateway.usage.savings import (
+    ALONE,
+    DECLARED,
+    SPARED,
+    Saving,
+    SavingsTotals,
+    record_avoided,
+    record_final,
+    record_wasted,
+)
 
 DAY = "2026-11-29"
 DEAR = Candidate("dear", "large", b"", Price(3_000_000, 15_000_000, 300_000, 3_750_000))
@@ -24,11 +33,13 @@ def over(route: tuple[Candidate, ...] = (DEAR, CHEAP), outcome: str = "ok", **mo
     return call
 
 
-def last(call: Call, candidate: Candidate, tokens: Tokens, sums: Sums | None = None) -> dict[str, int]:
+def last(
+    call: Call, candidate: Candidate, tokens: TokenUsage, sums: SavingsTotals | None = None
+) -> dict[str, int]:
     """What its last attempt has noted, but for zeros."""
-    sums = sums or Sums()
+    sums = sums or SavingsTotals()
     paid = None if candidate.price is None else cost(tokens, candidate.price)
-    note_last(sums, call, "team-a", Spent(candidate, tokens), paid)
+    record_final(sums, call, "team-a", FailedUsage(candidate, tokens), paid)
     return noted(sums.saving(DAY, "team-a", "m", candidate.upstream))
 
 
@@ -36,13 +47,13 @@ def noted(saving: Saving) -> dict[str, int]:
     return {name: number for name in FIELDS if (number := getattr(saving, name))}
 
 
-def alternatives(sums: Sums) -> dict[tuple[str, str], tuple[int, int]]:
+def alternatives(sums: SavingsTotals) -> dict[tuple[str, str], tuple[int, int]]:
     return {(one.role, one.name): (one.requests, one.cost) for one in sums.alternatives.values()}
 
 
 def test_a_call_is_compared_with_the_baseline_the_cheapest_and_each_candidate_alone():
-    sums = Sums()
-    assert last(over(), CHEAP, Tokens(100, 10), sums) == {
+    sums = SavingsTotals()
+    assert last(over(), CHEAP, TokenUsage(100, 10), sums) == {
         "compared": 1, "elsewhere": 1, "baseline": 450, "cheapest": 120, "plain": 120, "paid": 120,
     }  # fmt: skip
     assert alternatives(sums) == {
@@ -53,34 +64,34 @@ def test_a_call_is_compared_with_the_baseline_the_cheapest_and_each_candidate_al
 
 
 def test_what_the_providers_cache_gives_and_takes_is_apart_from_the_price():
-    read = last(over(), DEAR, Tokens(100, 10, cached_input=80))
+    read = last(over(), DEAR, TokenUsage(100, 10, cached_input=80))
     assert (read["baseline"], read["plain"], read["paid"]) == (450, 450, 450 - 80 * 3 + 24)
     assert "elsewhere" not in read
-    written = last(over(), DEAR, Tokens(100, 10, cache_write=80))
+    written = last(over(), DEAR, TokenUsage(100, 10, cache_write=80))
     assert written["paid"] - written["plain"] == 60
 
 
 def test_a_declared_price_is_nobodys_candidate():
-    call, sums = over((CHEAP,)), Sums()
+    call, sums = over((CHEAP,)), SavingsTotals()
     assert call.route
     call.route.baseline = Candidate("", "10 in, 10 out", b"", Price(10_000_000, 10_000_000, 10_000_000))
-    found = last(call, CHEAP, Tokens(100, 10), sums)
+    found = last(call, CHEAP, TokenUsage(100, 10), sums)
     assert (found["baseline"], found["cheapest"], found["elsewhere"]) == (1100, 120, 1)
     assert alternatives(sums)[DECLARED, "10 in, 10 out"] == (1, 1100)
 
 
 def test_only_those_that_could_serve_the_call_are_alternatives():
-    sums = Sums()
-    found = last(over(order=(DEAR,)), DEAR, Tokens(100, 10), sums)
+    sums = SavingsTotals()
+    found = last(over(candidates=(DEAR,)), DEAR, TokenUsage(100, 10), sums)
     assert found["cheapest"] == 450
     assert (ALONE, "cheap/small") not in alternatives(sums)
 
 
 def test_a_kept_answer_and_a_shared_call_are_what_they_would_have_cost():
-    saved = Tokens(100, 10, cached_input=80)
+    saved = TokenUsage(100, 10, cached_input=80)
     for how, fields in (("hit", ("hits", "hit")), ("collapsed", ("shared", "shared"))):
-        sums = Sums()
-        note_spared(sums, over(cached_by=how, saved=saved), "team-a", "cache")
+        sums = SavingsTotals()
+        record_avoided(sums, over(cached_by=how, saved=saved), "team-a", "cache")
         count, prefix = fields
         assert noted(sums.saving(DAY, "team-a", "m", "cache")) == {
             "compared": 1, "cheapest": 120, count: 1, f"{prefix}_input": 100, f"{prefix}_output": 10,
@@ -89,8 +100,8 @@ def test_a_kept_answer_and_a_shared_call_are_what_they_would_have_cost():
 
 
 def test_a_list_of_which_a_part_was_kept_is_one_request_and_both_parts():
-    sums = Sums()
-    assert last(over(saved=Tokens(50)), CHEAP, Tokens(100), sums) == {
+    sums = SavingsTotals()
+    assert last(over(saved=TokenUsage(50)), CHEAP, TokenUsage(100), sums) == {
         "compared": 1, "elsewhere": 1, "baseline": 300, "cheapest": 150, "plain": 100, "paid": 100,
         "hit_input": 50, "hit_baseline": 150,
     }  # fmt: skip
@@ -98,19 +109,19 @@ def test_a_list_of_which_a_part_was_kept_is_one_request_and_both_parts():
 
 
 def test_a_kept_answer_that_reached_nobody_saved_nothing():
-    sums = Sums()
-    call = over(outcome="client_gone", cached_by="hit", saved=Tokens(100, 10))
-    note_spared(sums, call, "team-a", "cache")
+    sums = SavingsTotals()
+    call = over(outcome="client_gone", cached_by="hit", saved=TokenUsage(100, 10))
+    record_avoided(sums, call, "team-a", "cache")
     assert noted(sums.saving(DAY, "team-a", "m", "cache")) == {"failed": 1}
 
 
 @pytest.mark.parametrize("outcome", ["truncated", "upstream_error", "limited"])
 def test_what_was_not_served_is_waste_and_has_no_baseline(outcome: str):
-    assert last(over(outcome=outcome), DEAR, Tokens(100, 10)) == {"failed": 1, "waste": 450}
+    assert last(over(outcome=outcome), DEAR, TokenUsage(100, 10)) == {"failed": 1, "waste": 450}
 
 
 def test_who_leaves_is_compared_as_far_as_the_answer_came():
-    assert last(over(outcome="client_gone"), CHEAP, Tokens(100, 5))["baseline"] == 375
+    assert last(over(outcome="client_gone"), CHEAP, TokenUsage(100, 5))["baseline"] == 375
 
 
 @pytest.mark.parametrize(
@@ -119,43 +130,43 @@ def test_who_leaves_is_compared_as_far_as_the_answer_came():
     ids=["its own price", "the baseline's"],
 )
 def test_without_a_price_nothing_is_compared(route: tuple[Candidate, ...], candidate: Candidate):
-    sums = Sums()
-    found = last(over(route), candidate, Tokens(100, 10), sums)
+    sums = SavingsTotals()
+    found = last(over(route), candidate, TokenUsage(100, 10), sums)
     unpriced = {"unpriced_input": 100, "unpriced_output": 10} if candidate is UNKNOWN else {}
     assert found == {"uncompared": 1, **unpriced}
     assert sums.alternatives == {}
 
 
 def test_attempts_in_vain_are_waste_at_the_upstream_that_had_them():
-    sums = Sums()
-    earlier = (Spent(DEAR, Tokens(100, 1)),)
-    last(over(spent_before=earlier), CHEAP, Tokens(100, 10), sums)
-    note_in_vain(sums, over(), "team-a", earlier[0], 315)
+    sums = SavingsTotals()
+    earlier = (FailedUsage(DEAR, TokenUsage(100, 1)),)
+    last(over(failed_usage=earlier), CHEAP, TokenUsage(100, 10), sums)
+    record_wasted(sums, over(), "team-a", earlier[0], 315)
     assert noted(sums.saving(DAY, "team-a", "m", "dear")) == {"waste": 315}
     assert noted(sums.saving(DAY, "team-a", "m", "cheap"))["compared"] == 1
 
 
 def test_an_attempt_in_vain_of_unknown_price_takes_its_call_out():
-    sums = Sums()
-    earlier = Spent(UNKNOWN, Tokens(100, 1))
-    found = last(over(spent_before=(earlier,)), DEAR, Tokens(100, 10), sums)
-    note_in_vain(sums, over(), "team-a", earlier, None)
+    sums = SavingsTotals()
+    earlier = FailedUsage(UNKNOWN, TokenUsage(100, 1))
+    found = last(over(failed_usage=(earlier,)), DEAR, TokenUsage(100, 10), sums)
+    record_wasted(sums, over(), "team-a", earlier, None)
     assert found == {"uncompared": 1}
     assert noted(sums.saving(DAY, "team-a", "m", "cheap")) == {"unpriced_input": 100, "unpriced_output": 1}
 
 
 def test_merged_calls_count_the_upstream_calls_that_they_spared():
-    sums = Sums()
+    sums = SavingsTotals()
     for _ in range(3):
-        last(over(batch_size=3), CHEAP, Tokens(10, 1), sums)
+        last(over(batch_size=3), CHEAP, TokenUsage(10, 1), sums)
     found = sums.saving(DAY, "team-a", "m", "cheap")
     assert (found.merged, round(found.spared / SPARED)) == (3, 2)
 
 
 def test_a_call_for_no_model_is_not_noted():
-    sums, call = Sums(), over(cached_by="hit", saved=Tokens(1))
+    sums, call = SavingsTotals(), over(cached_by="hit", saved=TokenUsage(1))
     call.route = None
-    note_last(sums, call, "team-a", Spent(DEAR, Tokens(1)), 1)
-    note_in_vain(sums, call, "team-a", Spent(DEAR, Tokens(1)), 1)
-    note_spared(sums, call, "team-a", "cache")
+    record_final(sums, call, "team-a", FailedUsage(DEAR, TokenUsage(1)), 1)
+    record_wasted(sums, call, "team-a", FailedUsage(DEAR, TokenUsage(1)), 1)
+    record_avoided(sums, call, "team-a", "cache")
     assert (sums.savings, sums.alternatives) == ({}, {})

@@ -11,36 +11,36 @@ import pytest
 from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.core.units import Secret
 from gateway.usage.ledger import Ledger
-from gateway.usage.redis_store import RedisUsage
+from gateway.usage.redis_store import RedisUsageStore
 from gateway.usage.savings import Alternative, Saving
-from gateway.usage.sqlite_store import SqliteUsage
-from gateway.usage.store import Batch, Books, Row, UsageStore, UsageTrouble, summed
+from gateway.usage.sqlite_store import SqliteUsageStore
+from gateway.usage.store import UsageBatch, UsageRow, UsageSnapshot, UsageStore, UsageUnavailable, summed
 
 ROOT = Path(__file__).resolve().parents[2]
 DAY, NEXT_DAY = "2026-11-29", "2026-11-30"
-ROW = Row(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
+ROW = UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
 SAVING = Saving(DAY, "team-a", "small", "local", *range(1, 22))
 ALTERNATIVE = Alternative(DAY, "small", "alone", "local/up-small", 1, 2000)
-BOOKS = Books([ROW], [SAVING], [ALTERNATIVE])
+BOOKS = UsageSnapshot([ROW], [SAVING], [ALTERNATIVE])
 
 WRITER = """
 import asyncio, sys
 from gateway.usage.savings import Alternative, Saving
-from gateway.usage.store import Batch, Row
-from gateway.usage.sqlite_store import SqliteUsage
+from gateway.usage.store import UsageBatch, UsageRow
+from gateway.usage.sqlite_store import SqliteUsageStore
 
 DAY = "2026-11-29"
-BATCH = Batch(
-    "", (Row(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000),),
+BATCH = UsageBatch(
+    "", (UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000),),
     (Saving(DAY, "team-a", "small", "local", *range(1, 22)),),
     (Alternative(DAY, "small", "alone", "local/up-small", 1, 2000),),
 )
 
 async def main(path, times):
-    store = SqliteUsage(path, 30)
+    store = SqliteUsageStore(path, 30)
     for _ in range(times):
         await store.add(BATCH)
     await store.close()
@@ -66,16 +66,16 @@ FORMATS = {
 """What made a file of each earlier format; a copy, so that a change of the original is seen."""
 
 
-def times(books: Books, count: int) -> Books:
-    return Books(
-        summed(Row, books.rows * count),
+def times(books: UsageSnapshot, count: int) -> UsageSnapshot:
+    return UsageSnapshot(
+        summed(UsageRow, books.rows * count),
         summed(Saving, books.savings * count),
         summed(Alternative, books.alternatives * count),
     )
 
 
-def batch(name: str, books: Books = BOOKS) -> Batch:
-    return Batch(name, tuple(books.rows), tuple(books.savings), tuple(books.alternatives))
+def batch(name: str, books: UsageSnapshot = BOOKS) -> UsageBatch:
+    return UsageBatch(name, tuple(books.rows), tuple(books.savings), tuple(books.alternatives))
 
 
 async def check_adding(store: UsageStore) -> None:
@@ -83,28 +83,28 @@ async def check_adding(store: UsageStore) -> None:
     other = [one._replace(day=NEXT_DAY) for one in BOOKS.rows]
     await store.add(batch("1"))
     await store.add(batch("2"))
-    await store.add(Batch("3", tuple(other), (Saving(NEXT_DAY, "k", "m", "u", paid=7),)))
+    await store.add(UsageBatch("3", tuple(other), (Saving(NEXT_DAY, "k", "m", "u", paid=7),)))
     assert await store.books(DAY, DAY) == times(BOOKS, 2)
     both = await store.books(DAY, NEXT_DAY)
     assert [len(kind) for kind in both] == [2, 2, 1]
-    assert await store.books("2026-11-01", "2026-11-28") == Books([], [], [])
+    assert await store.books("2026-11-01", "2026-11-28") == UsageSnapshot([], [], [])
     assert await store.rows(DAY, DAY) == times(BOOKS, 2).rows
 
 
 async def test_a_file_adds_up(tmp_path: Path):
-    store = SqliteUsage(str(tmp_path / "usage.db"))
+    store = SqliteUsageStore(str(tmp_path / "usage.db"))
     await check_adding(store)
     await store.close()
 
 
 async def test_redis_adds_up(redis_server: RedisServer):
-    store = RedisUsage(Secret(redis_server.url), "sluice", 5.0)
+    store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
     await check_adding(store)
     await store.close()
 
 
 async def test_redis_counts_a_batch_once(redis_server: RedisServer):
-    store = RedisUsage(Secret(redis_server.url), "sluice", 5.0)
+    store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
     for _ in range(2):
         await store.add(batch("same"))
     assert await store.books(DAY, DAY) == BOOKS
@@ -117,9 +117,9 @@ async def test_what_an_earlier_version_has_put_into_redis_is_read_and_added_to(r
     for name, number in (("requests", 1), ("input", 10), ("cost", 9)):
         field = f'["team-a","small","local","{name}"]'
         redis_server.command("HSET", f"{tag}:day:{DAY}", field, str(number))
-    store = RedisUsage(Secret(redis_server.url), "sluice", 5.0)
-    assert await store.books(DAY, DAY) == Books(
-        [Row(DAY, "team-a", "small", "local", 1, 10, 0, 0, 0, 9)], [], []
+    store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
+    assert await store.books(DAY, DAY) == UsageSnapshot(
+        [UsageRow(DAY, "team-a", "small", "local", 1, 10, 0, 0, 0, 9)], [], []
     )
     await store.add(batch("1"))
     found = await store.books(DAY, DAY)
@@ -139,12 +139,12 @@ async def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path,
         older.execute(
             f"INSERT INTO usage ({names}) VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY]
         )
-    store = SqliteUsage(str(path))
+    store = SqliteUsageStore(str(path))
     await store.open()
-    before = Row(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)
-    assert await store.books(DAY, DAY) == Books([before], [], [])
+    before = UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)
+    assert await store.books(DAY, DAY) == UsageSnapshot([before], [], [])
     await store.add(batch("1"))
-    assert await store.books(DAY, DAY) == BOOKS._replace(rows=summed(Row, [before, ROW]))
+    assert await store.books(DAY, DAY) == BOOKS._replace(rows=summed(UsageRow, [before, ROW]))
     await store.close()
 
 
@@ -157,7 +157,7 @@ async def test_two_processes_lose_nothing(tmp_path: Path):
     for writer in writers:
         said = await asyncio.to_thread(writer.communicate, timeout=60)
         assert (writer.returncode, said[1]) == (0, b"")
-    store = SqliteUsage(path)
+    store = SqliteUsageStore(path)
     assert await store.books(DAY, DAY) == times(BOOKS, 100)
     await store.close()
 
@@ -166,32 +166,32 @@ class Troubled:
     """A file that can be told to take nothing."""
 
     def __init__(self, path: Path) -> None:
-        self.kept = SqliteUsage(str(path))
+        self.kept = SqliteUsageStore(str(path))
         self.open, self.spent, self.rows = self.kept.open, self.kept.spent, self.kept.rows
         self.books, self.close = self.kept.books, self.kept.close
         self.trouble = False
 
-    async def add(self, batch: Batch) -> None:
+    async def add(self, batch: UsageBatch) -> None:
         if self.trouble:
-            raise UsageTrouble("disk full")
+            raise UsageUnavailable("disk full")
         await self.kept.add(batch)
 
 
 def spend(ledger: Ledger, paid: int) -> None:
-    ledger.add(DAY, "team-a", "small", "local", Tokens(10, 5), paid)
-    ledger.compared.saving(DAY, "team-a", "small", "local").paid += paid
-    alone = ledger.compared.alternative(DAY, "small", "alone", "local/up-small")
+    ledger.add(DAY, "team-a", "small", "local", TokenUsage(10, 5), paid)
+    ledger.savings.saving(DAY, "team-a", "small", "local").paid += paid
+    alone = ledger.savings.alternative(DAY, "small", "alone", "local/up-small")
     alone.requests, alone.cost = alone.requests + 1, alone.cost + paid
 
 
-def told(books: Books) -> tuple[int, int, int]:
+def told(books: UsageSnapshot) -> tuple[int, int, int]:
     [row], [saving], [alternative] = books
     return row.cost, saving.paid, alternative.cost
 
 
 async def test_the_ledger_tells_what_is_written_and_what_is_not(tmp_path: Path):
     store = Troubled(tmp_path / "usage.db")
-    await store.add(Batch("earlier", (ROW,), (Saving(*SAVING_PLACE, paid=1000),), (ALTERNATIVE,)))
+    await store.add(UsageBatch("earlier", (ROW,), (Saving(*SAVING_PLACE, paid=1000),), (ALTERNATIVE,)))
     ledger = Ledger(store, 0.001)
     store.trouble = True
     await ledger.start()
@@ -199,10 +199,10 @@ async def test_the_ledger_tells_what_is_written_and_what_is_not(tmp_path: Path):
     assert told(await ledger.books(DAY, DAY)) == (1040, 1040, 2040)
     spend(ledger, 2)
     assert told(await ledger.books(DAY, DAY)) == (1042, 1042, 2042)
-    assert await ledger.books(NEXT_DAY, NEXT_DAY) == Books([], [], [])
+    assert await ledger.books(NEXT_DAY, NEXT_DAY) == UsageSnapshot([], [], [])
     store.trouble = False
     await ledger.stop()
-    again = SqliteUsage(str(tmp_path / "usage.db"))
+    again = SqliteUsageStore(str(tmp_path / "usage.db"))
     assert told(await again.books(DAY, DAY)) == (1042, 1042, 2042)
     await again.close()
 
@@ -211,19 +211,19 @@ SAVING_PLACE = (DAY, "team-a", "small", "local")
 
 
 async def test_each_write_has_only_what_is_new(tmp_path: Path):
-    store = SqliteUsage(str(tmp_path / "usage.db"))
+    store = SqliteUsageStore(str(tmp_path / "usage.db"))
     ledger = Ledger(store, 0.001)
     await ledger.start()
     for paid in (40, 2):
-        before = ledger.compared
+        before = ledger.savings
         spend(ledger, paid)
-        await eventually(lambda before=before: ledger.compared is not before, "a write")
+        await eventually(lambda before=before: ledger.savings is not before, "a write")
     assert told(await ledger.books(DAY, DAY)) == (42, 42, 42)
     await ledger.stop()
 
 
 async def test_numbers_that_no_store_could_hold_are_bounded(tmp_path: Path):
-    ledger = Ledger(SqliteUsage(str(tmp_path / "usage.db")), 3600.0)
+    ledger = Ledger(SqliteUsageStore(str(tmp_path / "usage.db")), 3600.0)
     await ledger.start()
     spend(ledger, 10**30)
     assert told(await ledger.books(DAY, DAY)) == (10**15, 10**15, 10**15)

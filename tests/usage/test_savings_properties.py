@@ -7,9 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.cli.report.rounding import Rounding
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route, Spent, Tokens
+from gateway.core.call import CHAT, Call, Candidate, Credentials, FailedUsage, Price, Route, TokenUsage
 from gateway.usage.cost import cost
-from gateway.usage.savings import Alternative, Saving, Sums, note_in_vain, note_last, note_spared
+from gateway.usage.savings import (
+    Alternative,
+    Saving,
+    SavingsTotals,
+    record_avoided,
+    record_final,
+    record_wasted,
+)
 from gateway.usage.savings_breakdown import actual, baseline, parts, total
 from gateway.usage.store import summed
 
@@ -20,14 +27,16 @@ candidates = st.builds(
     Candidate, st.sampled_from("abc"), st.sampled_from("xy"), st.just(b""), st.none() | prices
 )
 tokens = st.builds(
-    lambda whole, made, cached, written: Tokens(whole, made, min(cached, whole), 0, min(written, whole)),
+    lambda whole, made, cached, written: TokenUsage(whole, made, min(cached, whole), 0, min(written, whole)),
     *[st.integers(0, 10**6)] * 4,
 )
 routes = st.lists(candidates, min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
-def calls(draw: Any, days: tuple[str, ...] = ("2026-11-28", "2026-11-29")) -> tuple[Call, Candidate, Tokens]:
+def calls(
+    draw: Any, days: tuple[str, ...] = ("2026-11-28", "2026-11-29")
+) -> tuple[Call, Candidate, TokenUsage]:
     call = Call(CHAT, "id", Credentials(None, None, None), 0.0)
     pool = draw(routes)
     call.route = Route(draw(st.sampled_from("mn")), b"", pool)
@@ -35,29 +44,29 @@ def calls(draw: Any, days: tuple[str, ...] = ("2026-11-28", "2026-11-29")) -> tu
     call.outcome = draw(st.sampled_from(["ok", "ok", "ok", "client_gone", "truncated"]))
     call.batch_size = draw(st.integers(0, 5))
     earlier = draw(st.lists(st.tuples(st.sampled_from(pool), tokens), max_size=2))
-    call.spent_before = tuple(Spent(*one) for one in earlier)
+    call.failed_usage = tuple(FailedUsage(*one) for one in earlier)
     call.saved = draw(st.none() | tokens)
     call.cached_by = draw(st.sampled_from(["", "", "hit", "collapsed"]))
     return call, draw(st.sampled_from(pool)), draw(tokens)
 
 
-def note(sums: Sums, call: Call, candidate: Candidate, used: Tokens) -> int:
+def note(sums: SavingsTotals, call: Call, candidate: Candidate, used: TokenUsage) -> int:
     """As the layers do; gives the nano-dollars that are paid."""
     if call.cached_by:
-        note_spared(sums, call, "key", "cache")
+        record_avoided(sums, call, "key", "cache")
         return 0
-    spent = [Spent(candidate, used), *call.spent_before]
+    spent = [FailedUsage(candidate, used), *call.failed_usage]
     costs = [None if one.candidate.price is None else cost(one.tokens, one.candidate.price) for one in spent]
-    note_last(sums, call, "key", spent[0], costs[0])
+    record_final(sums, call, "key", spent[0], costs[0])
     for one, nanos in zip(spent[1:], costs[1:], strict=True):
-        note_in_vain(sums, call, "key", one, nanos)
+        record_wasted(sums, call, "key", one, nanos)
     return sum(nanos for nanos in costs if nanos is not None)
 
 
 @settings(max_examples=300)
 @given(st.lists(calls(), max_size=12))
-def test_the_parts_are_the_baseline_less_the_actual_cost(made: list[tuple[Call, Candidate, Tokens]]):
-    sums = Sums()
+def test_the_parts_are_the_baseline_less_the_actual_cost(made: list[tuple[Call, Candidate, TokenUsage]]):
+    sums = SavingsTotals()
     paid = [note(sums, *one) for one in made]
     whole = total(sums.savings.values())
     assert sum(part.saved for part in parts(whole)) == baseline(whole) - actual(whole)
@@ -70,8 +79,10 @@ def test_the_parts_are_the_baseline_less_the_actual_cost(made: list[tuple[Call, 
 
 
 @given(st.lists(calls(), max_size=8), st.integers(0, 8))
-def test_sums_are_the_same_however_they_were_written(made: list[tuple[Call, Candidate, Tokens]], cut: int):
-    at_once, first, second = Sums(), Sums(), Sums()
+def test_sums_are_the_same_however_they_were_written(
+    made: list[tuple[Call, Candidate, TokenUsage]], cut: int
+):
+    at_once, first, second = SavingsTotals(), SavingsTotals(), SavingsTotals()
     for number, one in enumerate(made):
         note(at_once, *one)
         note(first if number < cut else second, *one)

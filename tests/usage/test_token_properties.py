@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.pieces import SCALARS, examples, member, string, values
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Tokens
+from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenUsage
 from gateway.usage import exact_tokens
 from gateway.usage.estimator import Estimator
 from gateway.usage.token_weight import MOST, caps, measure, weigh
@@ -102,7 +102,7 @@ def test_whatever_is_reported_estimates_stay_sane(reports: list[tuple[str, int, 
     for text, input_tokens, output_tokens in reports:
         measured = measure(chat(text.encode("utf-8", "ignore").decode()), CHAT)
         made = estimator.estimate(*measured, "m", "k")
-        estimator.learn(made, "m", "k", Tokens(input_tokens, output_tokens))
+        estimator.learn(made, "m", "k", TokenUsage(input_tokens, output_tokens))
         first = fresh.estimate(*measured, "m", "k").input
         assert first / 4 - 1 <= estimator.estimate(*measured, "m", "k").input <= first * 4 + 1
         assert 1 <= estimator.estimate(*measured, "m", "k").output <= 10**6

@@ -8,9 +8,9 @@ import pytest
 from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
 from gateway.usage import exact_tokens
 from gateway.usage.estimator import Estimator
-from gateway.usage.token_weight import MOST, Caps, Weight, caps, measure, weigh
+from gateway.usage.token_weight import MOST, OutputCaps, TextWeight, caps, measure, weigh
 
-NOTHING = Weight(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+NOTHING = TextWeight(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 PIXELS = "iVBORw0KGgoAAAANSUhEUgAA" * 4000
 
 
@@ -25,22 +25,22 @@ def prompt(value: object, **fields: object) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, Caps(None, 1)),
-        ({"max_tokens": 7}, Caps(7, 1)),
-        ({"max_completion_tokens": 9}, Caps(9, 1)),
-        ({"max_tokens": 1, "max_completion_tokens": 1000}, Caps(1000, 1)),
-        ({"max_tokens": 1000, "max_completion_tokens": 1}, Caps(1000, 1)),
-        ({"max_tokens": 7, "n": 3}, Caps(21, 3)),
-        ({"max_tokens": 7, "n": 3, "best_of": 5}, Caps(35, 5)),
-        ({"n": 3}, Caps(None, 3)),
-        ({"max_tokens": None, "n": None}, Caps(None, 1)),
-        ({"max_tokens": 0}, Caps(None, 1)),
-        ({"max_tokens": -5, "n": -1}, Caps(None, 1)),
-        ({"max_tokens": "many", "n": [2], "best_of": {}}, Caps(None, 1)),
-        ({"max_tokens": "12", "n": 2.0}, Caps(24, 2)),
-        ({"max_tokens": "nan"}, Caps(None, 1)),
-        ({"max_tokens": 10**30}, Caps(MOST, 1)),
-        ({"max_tokens": "1e999", "n": 10**30}, Caps(MOST, MOST)),
+        ({}, OutputCaps(None, 1)),
+        ({"max_tokens": 7}, OutputCaps(7, 1)),
+        ({"max_completion_tokens": 9}, OutputCaps(9, 1)),
+        ({"max_tokens": 1, "max_completion_tokens": 1000}, OutputCaps(1000, 1)),
+        ({"max_tokens": 1000, "max_completion_tokens": 1}, OutputCaps(1000, 1)),
+        ({"max_tokens": 7, "n": 3}, OutputCaps(21, 3)),
+        ({"max_tokens": 7, "n": 3, "best_of": 5}, OutputCaps(35, 5)),
+        ({"n": 3}, OutputCaps(None, 3)),
+        ({"max_tokens": None, "n": None}, OutputCaps(None, 1)),
+        ({"max_tokens": 0}, OutputCaps(None, 1)),
+        ({"max_tokens": -5, "n": -1}, OutputCaps(None, 1)),
+        ({"max_tokens": "many", "n": [2], "best_of": {}}, OutputCaps(None, 1)),
+        ({"max_tokens": "12", "n": 2.0}, OutputCaps(24, 2)),
+        ({"max_tokens": "nan"}, OutputCaps(None, 1)),
+        ({"max_tokens": 10**30}, OutputCaps(MOST, 1)),
+        ({"max_tokens": "1e999", "n": 10**30}, OutputCaps(MOST, MOST)),
     ],
 )
 def test_the_caps_of_a_chat(fields, expected):
@@ -50,18 +50,18 @@ def test_the_caps_of_a_chat(fields, expected):
 @pytest.mark.parametrize(
     ("value", "fields", "expected"),
     [
-        ("Hi", {}, Caps(16, 1)),
-        ("Hi", {"max_tokens": None}, Caps(16, 1)),
-        ("Hi", {"max_tokens": -1}, Caps(None, 1)),
-        ("Hi", {"max_tokens": 5, "echo": True}, Caps(5, 1)),
-        (["a", "b,c", "]["], {"max_tokens": 5}, Caps(15, 3)),
-        (["a", "b"], {"max_tokens": 5, "n": 2, "best_of": 3}, Caps(30, 6)),
-        ([1, 2, 3], {"max_tokens": 5}, Caps(5, 1)),
-        ([[1, 2], [3]], {"max_tokens": 5}, Caps(10, 2)),
-        ([], {"max_tokens": 5}, Caps(5, 1)),
-        (["a", [1]], {"max_tokens": 5}, Caps(10, 2)),
-        ({"a": 1}, {"max_tokens": 5}, Caps(5, 1)),
-        (["a"] * 3, {"max_tokens": 10**9}, Caps(MOST, 3)),
+        ("Hi", {}, OutputCaps(16, 1)),
+        ("Hi", {"max_tokens": None}, OutputCaps(16, 1)),
+        ("Hi", {"max_tokens": -1}, OutputCaps(None, 1)),
+        ("Hi", {"max_tokens": 5, "echo": True}, OutputCaps(5, 1)),
+        (["a", "b,c", "]["], {"max_tokens": 5}, OutputCaps(15, 3)),
+        (["a", "b"], {"max_tokens": 5, "n": 2, "best_of": 3}, OutputCaps(30, 6)),
+        ([1, 2, 3], {"max_tokens": 5}, OutputCaps(5, 1)),
+        ([[1, 2], [3]], {"max_tokens": 5}, OutputCaps(10, 2)),
+        ([], {"max_tokens": 5}, OutputCaps(5, 1)),
+        (["a", [1]], {"max_tokens": 5}, OutputCaps(10, 2)),
+        ({"a": 1}, {"max_tokens": 5}, OutputCaps(5, 1)),
+        (["a"] * 3, {"max_tokens": 10**9}, OutputCaps(MOST, 3)),
     ],
 )
 def test_the_caps_of_completions(value, fields, expected):
@@ -69,18 +69,18 @@ def test_the_caps_of_completions(value, fields, expected):
 
 
 def test_embeddings_have_no_output():
-    assert caps(b'{"model":"m","input":["a","b"],"max_tokens":5}', EMBEDDINGS) == Caps(0, 1)
+    assert caps(b'{"model":"m","input":["a","b"],"max_tokens":5}', EMBEDDINGS) == OutputCaps(0, 1)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"n":"\\ud800"}', b'{"n":' + b"[" * 100_000])
 def test_an_unreadable_body_has_no_caps_but_a_weight(body):
-    assert caps(body, CHAT) == Caps(None, 1)
+    assert caps(body, CHAT) == OutputCaps(None, 1)
     assert sum(weigh(body)) <= len(body)
 
 
 def test_characters_are_counted_by_script():
     seen = weigh(prompt("ab 한국어 漢字 かなカナ é Ж ไทย 😀 12!"))
-    assert seen == Weight(0, 10, 2, 3, 2, 3, 2, 4, 3, 1, 0, 0)
+    assert seen == TextWeight(0, 10, 2, 3, 2, 3, 2, 4, 3, 1, 0, 0)
 
 
 @pytest.mark.parametrize("escaped", [False, True])

@@ -10,26 +10,26 @@ from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
 
 from gateway.core.units import Secret
-from gateway.usage.redis_store import RedisUsage
-from gateway.usage.store import Batch, Row, UsageTrouble
+from gateway.usage.redis_store import RedisUsageStore
+from gateway.usage.store import UsageBatch, UsageRow, UsageUnavailable
 
 DAY = "2026-11-29"
 NEXT_DAY = "2026-11-30"
-ONE = Row(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
+ONE = UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
 
 
 @pytest.fixture
-async def store(redis_server: RedisServer) -> AsyncIterator[RedisUsage]:
-    one = RedisUsage(Secret(redis_server.url), "sluice", 5.0)
+async def store(redis_server: RedisServer) -> AsyncIterator[RedisUsageStore]:
+    one = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
     await one.open()
     yield one
     await one.close()
 
 
 @pytest.fixture
-async def hasty(redis_server: RedisServer) -> AsyncIterator[RedisUsage]:
+async def hasty(redis_server: RedisServer) -> AsyncIterator[RedisUsageStore]:
     """A store that waits for no answer long."""
-    one = RedisUsage(Secret(redis_server.url), "sluice", 0.02)
+    one = RedisUsageStore(Secret(redis_server.url), "sluice", 0.02)
     yield one
     await one.close()
 
@@ -41,14 +41,14 @@ def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
         yield one
 
 
-def times(row: Row, count: int) -> Row:
-    return Row(*row[:4], *[number * count for number in row[4:]])
+def times(row: UsageRow, count: int) -> UsageRow:
+    return UsageRow(*row[:4], *[number * count for number in row[4:]])
 
 
-async def test_rows_add_up(store: RedisUsage):
+async def test_rows_add_up(store: RedisUsageStore):
     odd = ONE._replace(key='{a}:"b"\\ ü\x1f', model="org/large:{x}", reasoning=0, cost=7)
-    await store.add(Batch("1", (ONE, odd, ONE._replace(day=NEXT_DAY))))
-    await store.add(Batch("2", (ONE, ONE._replace(day="2026-11-01"))))
+    await store.add(UsageBatch("1", (ONE, odd, ONE._replace(day=NEXT_DAY))))
+    await store.add(UsageBatch("2", (ONE, ONE._replace(day="2026-11-01"))))
     assert set(await store.rows(DAY, DAY)) == {times(ONE, 2), odd}
     assert sorted(await store.rows("2026-11-02", NEXT_DAY)) == sorted(
         [times(ONE, 2), odd, ONE._replace(day=NEXT_DAY)]
@@ -57,24 +57,24 @@ async def test_rows_add_up(store: RedisUsage):
     assert await store.spent("2026-11-28") == {}
 
 
-async def test_large_numbers_stay_exact(store: RedisUsage):
+async def test_large_numbers_stay_exact(store: RedisUsageStore):
     large = ONE._replace(input=10**15 - 1, cost=2**53 + 1)
-    await store.add(Batch("1", (large,)))
+    await store.add(UsageBatch("1", (large,)))
     assert await store.rows(DAY, DAY) == [large]
 
 
-async def test_a_batch_counts_once_however_often_it_is_sent(store: RedisUsage):
-    batch = Batch("same", (ONE, ONE._replace(day=NEXT_DAY)))
+async def test_a_batch_counts_once_however_often_it_is_sent(store: RedisUsageStore):
+    batch = UsageBatch("same", (ONE, ONE._replace(day=NEXT_DAY)))
     for _ in range(3):
         await store.add(batch)
     assert sorted(await store.rows(DAY, NEXT_DAY)) == [ONE, ONE._replace(day=NEXT_DAY)]
 
 
-async def test_several_writers_lose_nothing(store: RedisUsage, redis_server: RedisServer):
-    stores = [RedisUsage(Secret(redis_server.url), "sluice") for _ in range(4)]
+async def test_several_writers_lose_nothing(store: RedisUsageStore, redis_server: RedisServer):
+    stores = [RedisUsageStore(Secret(redis_server.url), "sluice") for _ in range(4)]
     await asyncio.gather(
         *(
-            one.add(Batch(f"{name}-{number}", (ONE,)))
+            one.add(UsageBatch(f"{name}-{number}", (ONE,)))
             for name, one in enumerate(stores)
             for number in range(25)
         )
@@ -84,15 +84,15 @@ async def test_several_writers_lose_nothing(store: RedisUsage, redis_server: Red
 
 
 async def test_a_paused_server_counts_what_timed_out_once(
-    store: RedisUsage, hasty: RedisUsage, redis_server: RedisServer
+    store: RedisUsageStore, hasty: RedisUsageStore, redis_server: RedisServer
 ):
     await hasty.open()  # so that the batch is on its way before the server stops answering
-    batch = Batch("unsure", (ONE,))
+    batch = UsageBatch("unsure", (ONE,))
     redis_server.pause()
     try:
-        with pytest.raises(UsageTrouble):
+        with pytest.raises(UsageUnavailable):
             await hasty.add(batch)
-        with pytest.raises(UsageTrouble):
+        with pytest.raises(UsageUnavailable):
             await hasty.add(batch)
     finally:
         redis_server.resume()
@@ -101,14 +101,14 @@ async def test_a_paused_server_counts_what_timed_out_once(
 
 
 async def test_a_server_that_is_away_is_a_trouble_until_it_is_back(own_redis: RedisServer):
-    store = RedisUsage(Secret(own_redis.url), "sluice")
+    store = RedisUsageStore(Secret(own_redis.url), "sluice")
     await store.open()
     own_redis.stop()
-    for ask in (store.open(), store.spent(DAY), store.rows(DAY, DAY), store.add(Batch("1", (ONE,)))):
-        with pytest.raises(UsageTrouble, match="redis: "):
+    for ask in (store.open(), store.spent(DAY), store.rows(DAY, DAY), store.add(UsageBatch("1", (ONE,)))):
+        with pytest.raises(UsageUnavailable, match="redis: "):
             await ask
     own_redis.start()
-    await store.add(Batch("1", (ONE,)))
+    await store.add(UsageBatch("1", (ONE,)))
     assert await store.rows(DAY, DAY) == [ONE]
     await store.close()
 
@@ -125,11 +125,11 @@ async def test_a_server_that_is_away_is_a_trouble_until_it_is_back(own_redis: Re
 async def test_a_server_that_refuses_takes_all_or_nothing(
     own_redis: RedisServer, bend: tuple[str, ...], mend: tuple[str, ...]
 ):
-    store = RedisUsage(Secret(own_redis.url), "sluice")
-    await store.add(Batch("1", (ONE,)))
+    store = RedisUsageStore(Secret(own_redis.url), "sluice")
+    await store.add(UsageBatch("1", (ONE,)))
     assert own_redis.command(*bend).startswith(b"+OK")
-    batch = Batch("2", (ONE, ONE._replace(model="large")))
-    with pytest.raises(UsageTrouble):
+    batch = UsageBatch("2", (ONE, ONE._replace(model="large")))
+    with pytest.raises(UsageUnavailable):
         await store.add(batch)
     assert own_redis.command(*mend).startswith(b"+OK")
     assert await store.rows(DAY, DAY) == [ONE]
@@ -138,10 +138,10 @@ async def test_a_server_that_refuses_takes_all_or_nothing(
     await store.close()
 
 
-async def test_a_script_that_was_flushed_is_sent_again(store: RedisUsage, redis_server: RedisServer):
-    await store.add(Batch("1", (ONE,)))
+async def test_a_script_that_was_flushed_is_sent_again(store: RedisUsageStore, redis_server: RedisServer):
+    await store.add(UsageBatch("1", (ONE,)))
     redis_server.command("SCRIPT", "FLUSH")
-    await store.add(Batch("2", (ONE,)))
+    await store.add(UsageBatch("2", (ONE,)))
     assert await store.rows(DAY, DAY) == [times(ONE, 2)]
 
 
@@ -152,14 +152,14 @@ async def test_a_cluster_finds_all_keys_in_one_slot(tmp_path: Path):
     with RedisServer(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(bus)) as server:
         assert server.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383").startswith(b"+OK")
         await eventually(lambda: b"cluster_state:ok" in server.command("CLUSTER", "INFO"), "a cluster", 10)
-        store = RedisUsage(Secret(server.url), "sluice")
-        await store.add(Batch("1", (ONE,)))
+        store = RedisUsageStore(Secret(server.url), "sluice")
+        await store.add(UsageBatch("1", (ONE,)))
         assert await store.rows(DAY, DAY) == [ONE]
         await store.close()
 
 
-async def test_only_the_marks_of_batches_go_away(store: RedisUsage, redis_server: RedisServer):
-    await store.add(Batch("1", (ONE,)))
+async def test_only_the_marks_of_batches_go_away(store: RedisUsageStore, redis_server: RedisServer):
+    await store.add(UsageBatch("1", (ONE,)))
     ages = {key: redis_server.command("TTL", key) for key in _keys(redis_server)}
     assert len(ages) == 3
     assert {key for key, age in ages.items() if age != b":-1\r\n"} == {f"sluice:{{usage}}:batch:1:{DAY}"}
@@ -171,11 +171,11 @@ def _keys(server: RedisServer) -> list[str]:
 
 async def test_no_secret_is_in_a_message(own_redis: RedisServer):
     address = f"redis://user:hunter2-hunter2@127.0.0.1:{own_redis.port}/0"
-    store = RedisUsage(Secret(address), "sluice")
-    with pytest.raises(UsageTrouble) as denied:
+    store = RedisUsageStore(Secret(address), "sluice")
+    with pytest.raises(UsageUnavailable) as denied:
         await store.open()
     own_redis.stop()
-    with pytest.raises(UsageTrouble) as away:
+    with pytest.raises(UsageUnavailable) as away:
         await store.open()
     assert "hunter2" not in f"{denied.value} {away.value}"
     await store.close()

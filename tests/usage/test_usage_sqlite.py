@@ -11,28 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from gateway.usage.sqlite_store import SqliteUsage
-from gateway.usage.store import Batch, Row, UsageRefused, UsageTrouble
+from gateway.usage.sqlite_store import SqliteUsageStore
+from gateway.usage.store import UsageBatch, UsageRefused, UsageRow, UsageUnavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 DAY = "2026-11-29"
-ONE = Row(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
+ONE = UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
 
 # Says that it has opened the file; told to, adds the same row again and again, saying each; told again, ends.
 WRITER = """
 import asyncio, sys
-from gateway.usage.store import Batch, Row
-from gateway.usage.sqlite_store import SqliteUsage
+from gateway.usage.store import UsageBatch, UsageRow
+from gateway.usage.sqlite_store import SqliteUsageStore
 
-ROW = Row("2026-11-29", "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
+ROW = UsageRow("2026-11-29", "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
 
 async def main(path, times):
-    store = SqliteUsage(path, 30)
+    store = SqliteUsageStore(path, 30)
     await store.open()
     print("ready", flush=True)
     sys.stdin.readline()
     for number in range(times):
-        await store.add(Batch(str(number), (ROW,)))
+        await store.add(UsageBatch(str(number), (ROW,)))
         print(number, flush=True)
     sys.stdin.readline()
     await store.close()
@@ -47,14 +47,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteUsage]:
-    one = SqliteUsage(str(path), 0.01)
+async def store(path: Path) -> AsyncIterator[SqliteUsageStore]:
+    one = SqliteUsageStore(str(path), 0.01)
     yield one
     await one.close()
 
 
-def times(row: Row, count: int) -> Row:
-    return Row(*row[:4], *[number * count for number in row[4:]])
+def times(row: UsageRow, count: int) -> UsageRow:
+    return UsageRow(*row[:4], *[number * count for number in row[4:]])
 
 
 @contextlib.contextmanager
@@ -96,10 +96,10 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_rows_add_up(store: SqliteUsage):
+async def test_rows_add_up(store: SqliteUsageStore):
     other = ONE._replace(key="team-b", cost=7)
-    await store.add(Batch("1", (ONE, other)))
-    await store.add(Batch("2", (ONE, ONE._replace(day="2026-11-30"), ONE._replace(model="large"))))
+    await store.add(UsageBatch("1", (ONE, other)))
+    await store.add(UsageBatch("2", (ONE, ONE._replace(day="2026-11-30"), ONE._replace(model="large"))))
     assert set(await store.rows(DAY, DAY)) == {times(ONE, 2), other, ONE._replace(model="large")}
     assert len(await store.rows("2026-11-28", "2026-12-01")) == 4
     assert await store.spent(DAY) == {"team-a": 3000, "team-b": 7}
@@ -108,17 +108,17 @@ async def test_rows_add_up(store: SqliteUsage):
 
 async def test_a_restart_goes_on_where_it_was(path: Path):
     for _ in range(2):
-        store = SqliteUsage(str(path))
+        store = SqliteUsageStore(str(path))
         await store.open()
-        await store.add(Batch("1", (ONE,)))
+        await store.add(UsageBatch("1", (ONE,)))
         await store.close()
-    again = SqliteUsage(str(path))
+    again = SqliteUsageStore(str(path))
     assert await again.rows(DAY, DAY) == [times(ONE, 2)]
     await again.close()
     assert [one.name for one in path.parent.iterdir()] == ["usage.db"], "one file is left"
 
 
-async def test_two_processes_at_once_lose_nothing(store: SqliteUsage, path: Path):
+async def test_two_processes_at_once_lose_nothing(store: SqliteUsageStore, path: Path):
     with writer(path, 200) as one, writer(path, 200) as other:
         tell(one)
         tell(other)
@@ -129,14 +129,14 @@ async def test_two_processes_at_once_lose_nothing(store: SqliteUsage, path: Path
 
 
 async def test_processes_that_start_together_make_one_file(path: Path):
-    stores = [SqliteUsage(str(path)) for _ in range(8)]
+    stores = [SqliteUsageStore(str(path)) for _ in range(8)]
     await asyncio.gather(*(store.open() for store in stores))
-    await asyncio.gather(*(store.add(Batch("1", (ONE,))) for store in stores))
+    await asyncio.gather(*(store.add(UsageBatch("1", (ONE,))) for store in stores))
     assert await stores[0].rows(DAY, DAY) == [times(ONE, 8)]
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_kill_9_loses_nothing_that_was_written(store: SqliteUsage, path: Path):
+async def test_kill_9_loses_nothing_that_was_written(store: SqliteUsageStore, path: Path):
     with writer(path, 10_000) as process:
         tell(process)
         while said(process) != "20":
@@ -150,47 +150,47 @@ async def test_kill_9_loses_nothing_that_was_written(store: SqliteUsage, path: P
     assert row in (times(ONE, written), times(ONE, written + 1))
 
 
-async def test_a_locked_file_is_a_trouble_until_it_is_free(store: SqliteUsage, path: Path):
-    await store.add(Batch("1", (ONE,)))
+async def test_a_locked_file_is_a_trouble_until_it_is_free(store: SqliteUsageStore, path: Path):
+    await store.add(UsageBatch("1", (ONE,)))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(UsageTrouble, match="locked"):
-            await store.add(Batch("2", (ONE,)))
+        with pytest.raises(UsageUnavailable, match="locked"):
+            await store.add(UsageBatch("2", (ONE,)))
         other.execute("ROLLBACK")
-    await store.add(Batch("2", (ONE,)))
+    await store.add(UsageBatch("2", (ONE,)))
     assert await store.rows(DAY, DAY) == [times(ONE, 2)]
 
 
-async def test_a_full_disk_takes_all_or_nothing(store: SqliteUsage):
-    await store.add(Batch("1", (ONE,)))
-    many = Batch("2", tuple(ONE._replace(key=f"team-{number}") for number in range(500)))
-    with full_disk(), pytest.raises(UsageTrouble):
+async def test_a_full_disk_takes_all_or_nothing(store: SqliteUsageStore):
+    await store.add(UsageBatch("1", (ONE,)))
+    many = UsageBatch("2", tuple(ONE._replace(key=f"team-{number}") for number in range(500)))
+    with full_disk(), pytest.raises(UsageUnavailable):
         await store.add(many)
     assert await store.rows(DAY, DAY) == [ONE]
     await store.add(many)
     assert len(await store.rows(DAY, DAY)) == 501
 
 
-async def test_a_file_that_was_deleted_is_made_anew(store: SqliteUsage, path: Path):
-    await store.add(Batch("1", (ONE,)))
+async def test_a_file_that_was_deleted_is_made_anew(store: SqliteUsageStore, path: Path):
+    await store.add(UsageBatch("1", (ONE,)))
     for file in path.parent.iterdir():
         file.unlink()
-    await store.add(Batch("2", (ONE,)))
-    other = SqliteUsage(str(path))
+    await store.add(UsageBatch("2", (ONE,)))
+    other = SqliteUsageStore(str(path))
     assert await other.rows(DAY, DAY) == [ONE]
     await other.close()
 
 
-async def test_a_folder_in_its_place_is_a_trouble(store: SqliteUsage, path: Path):
+async def test_a_folder_in_its_place_is_a_trouble(store: SqliteUsageStore, path: Path):
     path.mkdir()
-    with pytest.raises(UsageTrouble, match="unable to open"):
+    with pytest.raises(UsageUnavailable, match="unable to open"):
         await store.open()
     path.rmdir()
-    await store.add(Batch("1", (ONE,)))
+    await store.add(UsageBatch("1", (ONE,)))
     assert await store.rows(DAY, DAY) == [ONE]
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(store: SqliteUsage, path: Path):
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(store: SqliteUsageStore, path: Path):
     path.write_text("these are the notes of somebody\n" * 100, encoding="utf-8")
     before = path.read_bytes()
     with pytest.raises(UsageRefused, match=r"usage\.db is not a database.*usage\.path"):
@@ -199,16 +199,16 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(store: Sqlit
 
 
 async def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path):
-    known = SqliteUsage(str(path))
+    known = SqliteUsageStore(str(path))
     await known.open()
     await known.close()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as newer:
         newer.execute("PRAGMA user_version = 99")
-    older = SqliteUsage(str(path))
+    older = SqliteUsageStore(str(path))
     with pytest.raises(UsageRefused, match=r"newer version \(format 99; this one knows \d\)"):
         await older.open()
-    with pytest.raises(UsageTrouble):
-        await older.add(Batch("2", (ONE,)))
+    with pytest.raises(UsageUnavailable):
+        await older.add(UsageBatch("2", (ONE,)))
     await older.close()
 
 
@@ -229,17 +229,19 @@ async def test_a_file_of_the_first_format_is_brought_up_to_date(path: Path):
         older.executescript(FIRST_FORMAT)
         older.execute("INSERT INTO usage VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY])
     for _ in range(2):
-        store = SqliteUsage(str(path))
+        store = SqliteUsageStore(str(path))
         await store.open()
         await store.close()
-    store = SqliteUsage(str(path))
-    assert await store.rows(DAY, DAY) == [Row(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
-    await store.add(Batch("1", (Row(DAY, "team-a", "small", "local", 1, 1, 1, 1, 1, 1, 7, 8, 9),)))
-    assert await store.rows(DAY, DAY) == [Row(DAY, "team-a", "small", "local", 2, 3, 4, 5, 6, 7, 7, 8, 9)]
+    store = SqliteUsageStore(str(path))
+    assert await store.rows(DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
+    await store.add(UsageBatch("1", (UsageRow(DAY, "team-a", "small", "local", 1, 1, 1, 1, 1, 1, 7, 8, 9),)))
+    assert await store.rows(DAY, DAY) == [
+        UsageRow(DAY, "team-a", "small", "local", 2, 3, 4, 5, 6, 7, 7, 8, 9)
+    ]
     await store.close()
 
 
-async def test_the_database_of_another_program_is_refused_and_left_alone(store: SqliteUsage, path: Path):
+async def test_the_database_of_another_program_is_refused_and_left_alone(store: SqliteUsageStore, path: Path):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("CREATE TABLE usage (whatever)")
     before = path.read_bytes()
@@ -250,7 +252,7 @@ async def test_the_database_of_another_program_is_refused_and_left_alone(store: 
 
 async def test_a_change_of_folder_does_not_move_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    store = SqliteUsage("./usage.db")
+    store = SqliteUsageStore("./usage.db")
     monkeypatch.chdir("/")
     await store.open()
     await store.close()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.pieces import cut, examples
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.wire.openai.chunks import ChunkReader
 
 PUBLIC = "team/small"
@@ -134,11 +134,11 @@ def test_a_client_finds_in_every_event_what_the_upstream_put_there(events: list[
     assert reader.tokens == _tokens([one for one in said if "usage" in one])
 
 
-def _tokens(reported: list[dict[str, Any]]) -> Tokens | None:
+def _tokens(reported: list[dict[str, Any]]) -> TokenUsage | None:
     if not reported:
         return None
     usage = reported[-1]["usage"]
-    return Tokens(usage["prompt_tokens"], usage["completion_tokens"])
+    return TokenUsage(usage["prompt_tokens"], usage["completion_tokens"])
 
 
 NULLS = st.sampled_from([',"usage":null', ', "usage": null', ',"usage" : null', ',"\\u0075sage":null', ""])
@@ -181,4 +181,4 @@ def test_usage_that_the_client_did_not_ask_for_leaves_no_trace(case: tuple[list[
     assert reader.complete
     apart = read([event.sent for event in events], strip_usage=True)
     assert (passed, seen(reader)) == (apart[0], seen(apart[1]))
-    assert (reader.tokens == Tokens(7, 2)) == (COUNTED.encode() in _sent(events))
+    assert (reader.tokens == TokenUsage(7, 2)) == (COUNTED.encode() in _sent(events))

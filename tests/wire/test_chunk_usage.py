@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from test_chunks import DONE, NAME, chunk, public
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.wire.openai.chunks import ChunkReader
 
 COUNTS = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
@@ -29,7 +29,7 @@ def test_sse_20_openai_says_null_in_every_chunk_and_counts_in_the_last(strict: C
     assert [strict.feed(event) for event in sent] == [public(event) for event in said]
     assert strict.feed(chunk(choices=[], usage=COUNTS)) == b""
     assert strict.feed(DONE) == DONE
-    assert strict.tokens == Tokens(5, 2)
+    assert strict.tokens == TokenUsage(5, 2)
 
 
 def test_sse_20_vllm_counts_in_a_chunk_of_its_own(strict: ChunkReader):
@@ -37,19 +37,19 @@ def test_sse_20_vllm_counts_in_a_chunk_of_its_own(strict: ChunkReader):
     assert (
         strict.feed(b"".join(said) + chunk(choices=[], usage=COUNTS) + DONE) == public(b"".join(said)) + DONE
     )
-    assert strict.tokens == Tokens(5, 2)
+    assert strict.tokens == TokenUsage(5, 2)
 
 
 def test_sse_20_vllm_counts_in_every_chunk_if_told_so(strict: ChunkReader):
     for count in (1, 2, 3):
         assert strict.feed(chunk("a", usage={"completion_tokens": count})) == public(chunk("a"))
-    assert strict.tokens == Tokens(0, 3)
+    assert strict.tokens == TokenUsage(0, 3)
 
 
 def test_sse_20_deepseek_counts_beside_the_finish_reason(strict: ChunkReader):
     assert strict.feed(chunk("a")) == public(chunk("a"))
     assert strict.feed(chunk("", "stop", usage=COUNTS, x=1)) == public(chunk("", "stop", x=1))
-    assert (strict.complete, strict.tokens) == (True, Tokens(5, 2))
+    assert (strict.complete, strict.tokens) == (True, TokenUsage(5, 2))
 
 
 def test_sse_20_several_choices(strict: ChunkReader):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.wire.openai.chunks import ChunkReader, InvalidChunk
 from gateway.wire.openai.sse import EventTooLarge
 
@@ -55,7 +55,7 @@ def test_sse_05_no_space_after_the_colon(reader: ChunkReader):
     sent = b"".join(events).replace(b"data: ", b"data:")
     assert reader.feed(sent) == public(sent)
     assert reader.complete
-    assert reader.tokens == Tokens(5)
+    assert reader.tokens == TokenUsage(5)
 
 
 def test_sse_08_comments_pass_and_begin_nothing(reader: ChunkReader):
@@ -159,12 +159,12 @@ def test_an_error_that_is_null_is_none(reader: ChunkReader):
 def test_sse_18_the_usage_chunk_passes_unchanged(reader: ChunkReader):
     event = chunk(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7})
     assert reader.feed(chunk("", "stop") + event) == public(chunk("", "stop") + event)
-    assert reader.tokens == Tokens(5, 2)
+    assert reader.tokens == TokenUsage(5, 2)
 
 
 def test_a_later_chunk_without_usage_does_not_undo_it(reader: ChunkReader):
     reader.feed(chunk("a", usage={"prompt_tokens": 5}) + chunk("b", usage=None) + chunk("c"))
-    assert reader.tokens == Tokens(5)
+    assert reader.tokens == TokenUsage(5)
 
 
 @pytest.mark.parametrize("usage", ["[]", '"none"', '{"prompt_tokens":"5"}', '{"prompt_tokens_details":[]}'])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Tokens
+from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenUsage
 from gateway.wire.openai.merge import join, split
 
 PUBLIC = b'"public"'
@@ -76,7 +76,7 @@ def test_batch_10_usage_is_shared_by_estimated_tokens_and_sums_up():
     assert [json.loads(body)["usage"] for body, _ in parts] == [
         {"prompt_tokens": count, "total_tokens": count} for count in (3, 5, 8)
     ]
-    assert [tokens for _, tokens in parts] == [Tokens(3), Tokens(5), Tokens(8)]
+    assert [tokens for _, tokens in parts] == [TokenUsage(3), TokenUsage(5), TokenUsage(8)]
 
 
 def chats(*texts: str, **more: Any) -> bytes:
@@ -116,7 +116,7 @@ def test_texts_and_their_ends_go_to_their_callers_and_output_is_shared_by_length
         "prompt_tokens_details": {"cached_tokens": 5, "audio_tokens": None},
         "completion_tokens_details": {"reasoning_tokens": 3},
     }
-    assert [tokens for _, tokens in parts] == [Tokens(10, 6, 5, 3), Tokens(20, 2, 11, 1)]
+    assert [tokens for _, tokens in parts] == [TokenUsage(10, 6, 5, 3), TokenUsage(20, 2, 11, 1)]
 
 
 def test_a_reasoning_that_nobody_sees_as_text_counts_as_output():
@@ -218,7 +218,7 @@ def test_batch_09_answers_to_parts_are_joined_in_the_clients_numbering():
     assert [one["embedding"] for one in body["data"]] == [[at % 1024 / 8] for at in range(1260)]
     assert (body["id"], body["model"]) == ("e0", "public")
     assert body["usage"] == {"prompt_tokens": 1260, "total_tokens": 1260}
-    assert tokens == Tokens(1260)
+    assert tokens == TokenUsage(1260)
 
 
 def test_usage_of_parts_is_summed_member_by_member():
@@ -236,7 +236,7 @@ def test_usage_of_parts_is_summed_member_by_member():
         "note": "a",
         "completion_tokens": 2,
     }
-    assert joined[1] == Tokens(12, 2, 3)
+    assert joined[1] == TokenUsage(12, 2, 3)
 
 
 def test_parts_without_usage_tell_none():

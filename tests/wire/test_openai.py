@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
 from gateway.wire.openai import peek as openai
 
 
@@ -44,13 +44,13 @@ def test_a_request_is_peeked(body: bytes, model: str, stream: bool):
 )
 def test_what_is_no_json_object_is_invalid_json(body: bytes):
     seen = openai.peek_request(body)
-    assert isinstance(seen, Refusal)
+    assert isinstance(seen, Rejection)
     assert (seen.kind, seen.param) == (INVALID_JSON, None)
 
 
 def test_a_byte_order_mark_is_called_by_its_name():
     seen = openai.peek_request(b'\xef\xbb\xbf{"model":"m"}')
-    assert isinstance(seen, Refusal)
+    assert isinstance(seen, Rejection)
     assert "byte-order mark" in seen.message
 
 
@@ -69,7 +69,7 @@ def test_a_byte_order_mark_is_called_by_its_name():
 )
 def test_a_wrong_value_is_named(body: bytes, param: str):
     seen = openai.peek_request(body)
-    assert isinstance(seen, Refusal)
+    assert isinstance(seen, Rejection)
     assert (seen.kind, seen.param) == (INVALID_VALUE, param)
     assert f"`{param}`" in seen.message
 

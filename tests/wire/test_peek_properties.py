@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.pieces import TEXTS, cut, examples, member, string, values
 
-from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
 from gateway.wire.openai import peek as openai
 
 FRAGMENTS = st.lists(
@@ -49,10 +49,10 @@ def test_it_sees_what_a_full_decoding_sees(body: bytes):
     model, stream = whole.get("model"), whole.get("stream")
     seen = openai.peek_request(body)
     if not isinstance(model, str) or model == "":
-        assert isinstance(seen, Refusal)
+        assert isinstance(seen, Rejection)
         assert (seen.kind, seen.param) == (INVALID_VALUE, "model")
     elif stream is not None and not isinstance(stream, bool):
-        assert isinstance(seen, Refusal)
+        assert isinstance(seen, Rejection)
         assert (seen.kind, seen.param) == (INVALID_VALUE, "stream")
     else:
         assert seen == openai.Peek(model, bool(stream))
@@ -64,5 +64,5 @@ def test_a_body_that_was_cut_off_is_not_json(pieces: list[bytes]):
     body = b"".join(pieces[:-1])
     seen = openai.peek_request(body)
     if body != b"".join(pieces):
-        assert isinstance(seen, Refusal)
+        assert isinstance(seen, Rejection)
         assert seen.kind == INVALID_JSON

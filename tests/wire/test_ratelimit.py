@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.caller import Standing, Terms
+from gateway.core.caller import KeyLimits, LimitStatus
 from gateway.queueing import advertised_quota as quota
 from gateway.wire.http.ratelimit_headers import duration, render
 
@@ -42,7 +42,7 @@ def test_a_duration_is_read_back_and_never_shorter_than_it_was(seconds: float) -
 
 
 def test_the_limits_that_there_are() -> None:
-    standing = Standing(9, 6.0, 100, 0.5)
+    standing = LimitStatus(9, 6.0, 100, 0.5)
     requests = [
         "x-ratelimit-limit-requests: 10",
         "x-ratelimit-remaining-requests: 9",
@@ -53,13 +53,13 @@ def test_the_limits_that_there_are() -> None:
         "x-ratelimit-remaining-tokens: 100",
         "x-ratelimit-reset-tokens: 500ms",
     ]
-    assert render(Terms(rpm=10, tpm=150), standing).splitlines() == requests + tokens
-    assert render(Terms(rpm=10), standing).splitlines() == requests
-    assert render(Terms(tpm=150), standing).splitlines() == tokens
-    assert render(Terms(concurrency=3, usd_per_day=7), standing) == ""
+    assert render(KeyLimits(rpm=10, tpm=150), standing).splitlines() == requests + tokens
+    assert render(KeyLimits(rpm=10), standing).splitlines() == requests
+    assert render(KeyLimits(tpm=150), standing).splitlines() == tokens
+    assert render(KeyLimits(concurrency=3, usd_per_day=7), standing) == ""
 
 
 def test_every_line_ends_as_a_header_does() -> None:
-    text = render(Terms(rpm=1, tpm=1), Standing(0, 1.0, 0, 1.0))
+    text = render(KeyLimits(rpm=1, tpm=1), LimitStatus(0, 1.0, 0, 1.0))
     assert text.count("\r\n") == 6
     assert text.endswith("\r\n")

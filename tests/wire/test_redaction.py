@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.http.redaction import LONGEST, Masker
+from gateway.wire.http.redaction import LONGEST, Redactor
 
 
 @pytest.mark.parametrize(
@@ -23,21 +23,21 @@ from gateway.wire.http.redaction import LONGEST, Masker
     ],
 )
 def test_usual_looks(said: str, shown: str | None):
-    assert Masker([])(said) == (said if shown is None else shown)
+    assert Redactor([])(said) == (said if shown is None else shown)
 
 
 def test_own_secrets_also_within_words():
-    masker = Masker(["hunter22", "engine-7.internal"])
+    masker = Redactor(["hunter22", "engine-7.internal"])
     assert masker("xhunter22y at engine-7.internal:80") == "x***y at ***:80"
 
 
 def test_a_secret_that_holds_another_leaves_no_rest():
-    assert Masker(["secret", "secret-and-more"])("a secret-and-more, a secret") == "a ***, a ***"
+    assert Redactor(["secret", "secret-and-more"])("a secret-and-more, a secret") == "a ***, a ***"
 
 
 def test_texts_too_short_to_be_secrets_do_not_take_words_apart():
-    assert Masker(["", "a", "key"])("a key") == "a key"
+    assert Redactor(["", "a", "key"])("a key") == "a key"
 
 
 def test_a_message_is_bounded():
-    assert len(Masker([])("x" * 10_000)) == LONGEST
+    assert len(Redactor([])("x" * 10_000)) == LONGEST

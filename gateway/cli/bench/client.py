@@ -8,14 +8,14 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from gateway.cli.bench.options import PATHS, Plan, Target
+from gateway.cli.bench.options import PATHS, LoadPlan, Target
 from gateway.config.problems import plain
 from gateway.core.clock import Clock
 from gateway.wire.openai.sse import EventSplitter, EventTooLarge
 
 
 @dataclass(slots=True)
-class Sample:
+class TimedCall:
     """One call. Times are seconds of the clock; `due` is when it should have begun.
 
     `error` is its kind, empty for a good call, `said` what the other side said of it. `output` are the tokens
@@ -72,17 +72,17 @@ class _FailedError(Exception):
 _DECODE: Final = msgspec.json.Decoder(_Answer).decode
 
 
-class Caller:
+class BenchClient:
     """Calls one endpoint of one target as the plan says."""
 
-    def __init__(self, session: aiohttp.ClientSession, plan: Plan, target: Target, clock: Clock) -> None:
+    def __init__(self, session: aiohttp.ClientSession, plan: LoadPlan, target: Target, clock: Clock) -> None:
         self._session, self._plan, self._clock = session, plan, clock
         self._model, self._url = target.model, target.url + PATHS[plan.endpoint]
         self._headers = {"authorization": f"Bearer {target.key.reveal()}"} if target.key is not None else {}
 
-    async def call(self, prompt: str, due: float) -> Sample:
+    async def call(self, prompt: str, due: float) -> TimedCall:
         """One call; whatever goes wrong is in the sample."""
-        sample = Sample(due)
+        sample = TimedCall(due)
         try:
             async with self._session.post(
                 self._url, json=self._body(prompt), headers=self._headers, allow_redirects=False
@@ -112,7 +112,7 @@ class Caller:
         body = {"model": self._model, **what, "max_tokens": plan.max_tokens}
         return {**body, "stream": True, "stream_options": {"include_usage": True}} if plan.stream else body
 
-    async def _stream(self, answer: aiohttp.ClientResponse, sample: Sample) -> None:
+    async def _stream(self, answer: aiohttp.ClientResponse, sample: TimedCall) -> None:
         splitter, whole, last = EventSplitter(), False, 0.0
         async for piece in answer.content.iter_any():
             now = self._clock()
@@ -133,7 +133,7 @@ class Caller:
         if not whole:
             raise _FailedError("stream cut short")
 
-    def _whole(self, body: bytes, sample: Sample) -> None:
+    def _whole(self, body: bytes, sample: TimedCall) -> None:
         _decoded(body, sample)
 
 
@@ -142,7 +142,7 @@ def _data(event: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _decoded(data: bytes, sample: Sample) -> _Answer:
+def _decoded(data: bytes, sample: TimedCall) -> _Answer:
     try:
         told = _DECODE(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -7,28 +7,28 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from gateway.cli.bench.client import Sample
-from gateway.cli.bench.options import Plan
+from gateway.cli.bench.client import TimedCall
+from gateway.cli.bench.options import LoadPlan
 from gateway.core.clock import Clock
 
 _HOPELESS: Final = 20
 
-Call = Callable[[str, float], Awaitable[Sample]]
+MakeCall = Callable[[str, float], Awaitable[TimedCall]]
 """Takes a prompt and when the call was due."""
 
 
 @dataclass(slots=True)
-class Stretch:
+class Run:
     """The calls that were made one after the other at one URL, and how long that took in seconds."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[TimedCall] = field(default_factory=list)
     seconds: float = 0.0
 
 
-class Drive:
+class LoadDriver:
     """Drives calls until they are done, `stop` is called, or the first 20 have all failed."""
 
-    def __init__(self, plan: Plan, clock: Clock, taken: Callable[[Sample], object]) -> None:
+    def __init__(self, plan: LoadPlan, clock: Clock, taken: Callable[[TimedCall], object]) -> None:
         """`taken` is told of every call that has ended."""
         self._plan, self._clock, self._taken = plan, clock, taken
         self._over = asyncio.Event()  # binds to the loop at its first use
@@ -49,14 +49,14 @@ class Drive:
 
     async def stretch(
         self,
-        call: Call,
+        call: MakeCall,
         prompts: Iterator[str],
         arrivals: Random,
         requests: int | None,
         seconds: float | None,
-    ) -> Stretch:
+    ) -> Run:
         """One stretch of so many calls, or of calls for so many seconds."""
-        done = Stretch()
+        done = Run()
         start = self._clock()
         until = start + seconds if seconds is not None else None
         due = islice(prompts, requests)
@@ -112,7 +112,7 @@ class Drive:
     async def _ended(self) -> None:
         await self._over.wait()
 
-    def _take(self, done: Stretch, sample: Sample) -> None:
+    def _take(self, done: Run, sample: TimedCall) -> None:
         done.samples.append(sample)
         self._good = self._good or not sample.error
         self._failed += bool(sample.error)

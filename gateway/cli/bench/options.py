@@ -28,7 +28,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """One load, on each of the targets.
 
     Either `rate` (calls a second, whose arrivals wait for nobody) or `concurrency` (calls at once, each
@@ -95,14 +95,14 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the figures as JSON")
 
 
-def plan(options: argparse.Namespace, environ: Mapping[str, str]) -> Plan:
+def plan(options: argparse.Namespace, environ: Mapping[str, str]) -> LoadPlan:
     """The plan. ValueError, whose text says what to change, for options that do not go together."""
     if len(options.url) > 2:
         raise ValueError("give one URL, or two to compare")
     keys = options.key or [environ.get("OPENAI_API_KEY")]
     if len(options.model) > len(options.url) or len(keys) > len(options.url):
         raise ValueError("give one --model and one --key for all URLs, or one for each")
-    return Plan(
+    return LoadPlan(
         tuple(
             # The last one given is that of the URLs that have none of their own.
             Target(url, options.model[min(i, len(options.model) - 1)], _secret(keys[min(i, len(keys) - 1)]))

@@ -7,14 +7,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.bench.options import Plan
-from gateway.cli.bench.stats import Difference, Figures, Spread
+from gateway.cli.bench.options import LoadPlan
+from gateway.cli.bench.stats import Difference, RunStats, Spread
 
 _NAMES = ("A", "B")
 
 
 def show(
-    console: Console, plan: Plan, all_figures: Sequence[Figures], compared: Sequence[Difference]
+    console: Console, plan: LoadPlan, all_figures: Sequence[RunStats], compared: Sequence[Difference]
 ) -> None:
     """Print everything; with two URLs what differs, too."""
     for name, target, of in zip(_NAMES, plan.targets, all_figures, strict=False):
@@ -24,7 +24,7 @@ def show(
         _differences(console, compared)
 
 
-def _one(console: Console, title: str, model: str, plan: Plan, of: Figures) -> None:
+def _one(console: Console, title: str, model: str, plan: LoadPlan, of: RunStats) -> None:
     pace = f"{plan.rate:g} calls a second" if plan.rate is not None else f"{plan.concurrency} at once"
     kind = f"{plan.endpoint}{', streams' if plan.stream else ''}"
     console.print(Text(title, "bold"))
@@ -42,11 +42,11 @@ def _one(console: Console, title: str, model: str, plan: Plan, of: Figures) -> N
     console.print()
 
 
-def _tokens(of: Figures) -> str:
+def _tokens(of: RunStats) -> str:
     return "output tokens" if of.counted else "pieces of text (it counts no tokens)"
 
 
-def _times(of: Figures) -> Table:
+def _times(of: RunStats) -> Table:
     table = Table("", box=None, padding=(0, 2, 0, 0))
     for name in Spread._fields:
         table.add_column(name, justify="right", no_wrap=True)
@@ -74,7 +74,9 @@ def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def as_json(plan: Plan, all_figures: Sequence[Figures], compared: Sequence[Difference]) -> dict[str, Any]:
+def as_json(
+    plan: LoadPlan, all_figures: Sequence[RunStats], compared: Sequence[Difference]
+) -> dict[str, Any]:
     """The same as plain dicts; times in milliseconds."""
     return {
         "endpoint": plan.endpoint,

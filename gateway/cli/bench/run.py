@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gateway import __version__
-from gateway.cli.bench.client import Caller, Sample
-from gateway.cli.bench.driver import Drive, Stretch
-from gateway.cli.bench.options import Plan
+from gateway.cli.bench.client import BenchClient, TimedCall
+from gateway.cli.bench.driver import LoadDriver, Run
+from gateway.cli.bench.options import LoadPlan
 from gateway.cli.bench.options import plan as planned
 from gateway.cli.bench.output import as_json, show
 from gateway.cli.bench.prompts import prompts
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, er
         print(f"sluice bench: {error}", file=err)
         return 2
     with _Bar(plan, Console(file=err)) as bar:
-        drive = Drive(plan, monotonic, bar.taken)
+        drive = LoadDriver(plan, monotonic, bar.taken)
         stretches = asyncio.run(_interruptible(plan, drive))
     found = [figures(one) for one in stretches]
     compared = differences(*stretches) if len(stretches) > 1 else []
@@ -52,12 +52,12 @@ def run(options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, er
     return 0 if all(one.good for one in found) else 1
 
 
-async def _interruptible(plan: Plan, drive: Drive) -> list[list[Stretch]]:
+async def _interruptible(plan: LoadPlan, drive: LoadDriver) -> list[list[Run]]:
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, drive.stop)
     return await measured(plan, drive)
 
 
-async def measured(plan: Plan, drive: Drive) -> list[list[Stretch]]:
+async def measured(plan: LoadPlan, drive: LoadDriver) -> list[list[Run]]:
     """For each URL its stretches: one, or one a round with two URLs, in the order A B B A A B B A ..."""
     headers = {"user-agent": f"sluice-bench/{__version__}", "accept-encoding": "identity"}
     async with aiohttp.ClientSession(
@@ -67,9 +67,9 @@ async def measured(plan: Plan, drive: Drive) -> list[list[Stretch]]:
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
     ) as session:
-        calls = [Caller(session, plan, target, monotonic).call for target in plan.targets]
+        calls = [BenchClient(session, plan, target, monotonic).call for target in plan.targets]
         texts = [prompts(Random(f"{plan.seed} {i}"), plan.prompt_tokens) for i in range(len(calls))]
-        stretches: list[list[Stretch]] = [[] for _ in plan.targets]
+        stretches: list[list[Run]] = [[] for _ in plan.targets]
         for number, (requests, seconds) in enumerate(_rounds(plan)):
             order = range(len(calls)) if number % 2 == 0 else reversed(range(len(calls)))
             for i in order:
@@ -80,7 +80,7 @@ async def measured(plan: Plan, drive: Drive) -> list[list[Stretch]]:
     return stretches
 
 
-def _rounds(plan: Plan) -> Iterator[tuple[int | None, float | None]]:
+def _rounds(plan: LoadPlan) -> Iterator[tuple[int | None, float | None]]:
     """Calls or seconds of each round: one round, or several where two URLs are compared."""
     if len(plan.targets) == 1:
         yield plan.requests, plan.duration
@@ -96,7 +96,7 @@ def _rounds(plan: Plan) -> Iterator[tuple[int | None, float | None]]:
 class _Bar:
     """The progress bar, on a terminal only; use it in a `with`."""
 
-    def __init__(self, plan: Plan, console: Console) -> None:
+    def __init__(self, plan: LoadPlan, console: Console) -> None:
         columns = (TextColumn("{task.fields[told]}"), BarColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._duration = plan.duration
@@ -112,7 +112,7 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def taken(self, sample: Sample) -> None:
+    def taken(self, sample: TimedCall) -> None:
         """One more call has ended."""
         self._good += not sample.error
         self._failed += bool(sample.error)

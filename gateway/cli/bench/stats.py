@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gateway.cli.bench.driver import Stretch
+from gateway.cli.bench.driver import Run
 
 ENOUGH_ROUNDS: Final = 8
 """So many rounds fall on the same side by chance in one of 128 cases; several figures are looked at."""
@@ -20,7 +20,7 @@ class Spread(NamedTuple):
     p99: float
 
 
-class Figures(NamedTuple):
+class RunStats(NamedTuple):
     """What was measured. Times in seconds; None where there is nothing to measure."""
 
     good: int
@@ -38,14 +38,14 @@ class Figures(NamedTuple):
     said: dict[str, str]
 
 
-def figures(stretches: Sequence[Stretch]) -> Figures:
+def figures(stretches: Sequence[Run]) -> RunStats:
     """The figures of all these stretches together; failed calls are counted, not timed."""
     samples = [sample for stretch in stretches for sample in stretch.samples]
     good = [sample for sample in samples if not sample.error]
     seconds = sum(stretch.seconds for stretch in stretches)
     output = sum(sample.output for sample in good)
     errors = Counter(sample.error for sample in samples if sample.error)
-    return Figures(
+    return RunStats(
         len(good),
         len(samples) - len(good),
         seconds,
@@ -95,7 +95,7 @@ class Difference(NamedTuple):
         return "within noise"
 
 
-def differences(first: Sequence[Stretch], second: Sequence[Stretch]) -> list[Difference]:
+def differences(first: Sequence[Run], second: Sequence[Run]) -> list[Difference]:
     """Of two endpoints whose stretches were run in turn, round by round."""
     whole = _compared(figures(first)), _compared(figures(second))
     rounds = [
@@ -114,7 +114,7 @@ def differences(first: Sequence[Stretch], second: Sequence[Stretch]) -> list[Dif
     ]
 
 
-def _compared(of: Figures) -> dict[str, float]:
+def _compared(of: RunStats) -> dict[str, float]:
     times = {"first token": of.first_token, "between tokens": of.between_tokens, "whole call": of.total}
     found = {f"{name} p50": one.p50 for name, one in times.items() if one is not None}
     found |= {f"{name} p99": one.p99 for name, one in times.items() if one is not None}

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.cli.report.messages import Language, known, word
 from gateway.cli.report.rounding import Rounding, percent
 from gateway.core.units import usd
-from gateway.reporting.figures import Figures, Line
+from gateway.reporting.figures import ReportFigures, ReportLine
 from gateway.usage.cost import FREE
 
 _ALIGNED: Final = re.compile(r"[-–]?[\d,.]*( %)?")
@@ -16,7 +16,7 @@ _ALIGNED: Final = re.compile(r"[-–]?[\d,.]*( %)?")
 class Page:
     """Writes one."""
 
-    def __init__(self, report: Figures, language: Language, chart: str | None = None) -> None:
+    def __init__(self, report: ReportFigures, language: Language, chart: str | None = None) -> None:
         """`chart` is the address of its picture."""
         self._report = report
         self._language = language
@@ -163,7 +163,7 @@ class Page:
         ]
         return "\n".join(lines) or self._say("out_nothing")
 
-    def _lines(self, what: str, lines: Sequence[Line]) -> str:
+    def _lines(self, what: str, lines: Sequence[ReportLine]) -> str:
         report, sums = self._report, self._report.sums
         baselines = self._shares([one.baseline for one in lines])
         actuals = self._shares([one.actual for one in lines])
@@ -173,12 +173,12 @@ class Page:
         ]
         if len(lines) > 1:
             counts = sums.compared, sums.hits, sums.shared, sums.elsewhere
-            whole = Line("", report.requests, *counts, report.baseline, report.actual)
+            whole = ReportLine("", report.requests, *counts, report.baseline, report.actual)
             units = self._money.units(report.baseline), self._money.units(report.actual)
             rows.append(self._line(whole, self._say("whole"), *units))
         return self._table("lines_head", rows, what=self._say(what))
 
-    def _line(self, one: Line, name: str, baseline: int, actual: int) -> list[str]:
+    def _line(self, one: ReportLine, name: str, baseline: int, actual: int) -> list[str]:
         counts = one.requests, one.compared, one.hits + one.shared, one.elsewhere
         return [
             name,

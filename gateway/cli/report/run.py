@@ -17,11 +17,11 @@ from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
 from gateway.core.clock import Clock, unix
 from gateway.pricing.resolver import Pricing
-from gateway.reporting.figures import Figures, figures
+from gateway.reporting.figures import ReportFigures, figures
 from gateway.reporting.json_output import as_json
 from gateway.reporting.period import DAYS, Period, PeriodError, between, day, last_days
 from gateway.reporting.sources import machines, prices
-from gateway.usage.store import Books, UsageTrouble
+from gateway.usage.store import UsageSnapshot, UsageUnavailable
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -66,11 +66,11 @@ def run(
         period = _period(options, config, clock())
         # A file that is not there yet is not made.
         kept = config.usage.store != "sqlite" or os.path.exists(config.usage.path)
-        books = asyncio.run(_books(config, period)) if kept else Books([], [], [])
+        books = asyncio.run(_books(config, period)) if kept else UsageSnapshot([], [], [])
     except PeriodError as error:
         print(f"sluice report: {error}", file=err)
         return 2
-    except UsageTrouble as error:
+    except UsageUnavailable as error:
         print(f"sluice report: {error}", file=err)
         return 1
     if books is None:
@@ -93,7 +93,7 @@ def _period(options: argparse.Namespace, config: Config, now: float) -> Period:
     return between(options.first, options.last, today, zone)
 
 
-async def _books(config: Config, period: Period) -> Books | None:
+async def _books(config: Config, period: Period) -> UsageSnapshot | None:
     """None where nothing is kept."""
     store = usage_store(config)
     if store is None:
@@ -104,7 +104,7 @@ async def _books(config: Config, period: Period) -> Books | None:
         await store.close()
 
 
-def _write(report: Figures, options: argparse.Namespace, out: TextIO) -> None:
+def _write(report: ReportFigures, options: argparse.Namespace, out: TextIO) -> None:
     address = None
     if options.chart is not None:
         options.chart.write_text(svg(report, options.lang), encoding="utf-8")

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 from gateway.cli.report.messages import Language, word
 from gateway.cli.report.rounding import Rounding, percent
-from gateway.reporting.figures import Figures
+from gateway.reporting.figures import ReportFigures
 from gateway.usage.savings_breakdown import BATCH
 
 _WIDTH: Final = 780
@@ -40,7 +40,7 @@ class _Bar(NamedTuple):
     share: str
 
 
-def svg(report: Figures, language: Language) -> str:
+def svg(report: ReportFigures, language: Language) -> str:
     """The picture, as the text of a file."""
     bars = list(_bars(report, language))
     most = max([1, *(max(bar.begins, bar.ends) for bar in bars)])
@@ -62,7 +62,7 @@ def svg(report: Figures, language: Language) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _bars(report: Figures, language: Language) -> Iterator[_Bar]:
+def _bars(report: ReportFigures, language: Language) -> Iterator[_Bar]:
     money = Rounding(max(report.baseline, report.actual))
     whole = report.baseline
 

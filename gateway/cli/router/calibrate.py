@@ -7,11 +7,11 @@ from typing import Final, NamedTuple, TextIO
 
 import numpy as np
 
-from gateway.cli.router.dataset import BadLine, Row, draw, folds, load
+from gateway.cli.router.dataset import BadLine, LabelledPrompt, draw, folds, load
 from gateway.cli.router.evaluation import length
 from gateway.cli.router.fit import again, fit
-from gateway.cli.router.metrics import SAMPLES, Measured, bootstrap, measure
-from gateway.routing.complexity.scorer import Scorer
+from gateway.cli.router.metrics import SAMPLES, Apgr, bootstrap, measure
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import dump, shipped
 
 FEWEST: Final = 100
@@ -24,11 +24,11 @@ _FOLDS: Final = 5
 _BAD_LOG: Final = 2
 
 
-class Verdict(NamedTuple):
+class Comparison(NamedTuple):
     """Both orders measured on rows that the weights had not seen, and how often ours was the better one."""
 
-    ours: Measured
-    length: Measured
+    ours: Apgr
+    length: Apgr
     ahead: float
 
 
@@ -57,7 +57,7 @@ def run(log: Path, install: Path | None, out: TextIO, err: TextIO) -> int:
     return 0
 
 
-def _too_little(rows: Sequence[Row]) -> str:
+def _too_little(rows: Sequence[LabelledPrompt]) -> str:
     if len(rows) < FEWEST:
         return f"{len(rows)} prompts are too few; {FEWEST} are the least"
     if sum(row.gain for row in rows) <= 0:
@@ -65,7 +65,7 @@ def _too_little(rows: Sequence[Row]) -> str:
     return ""
 
 
-def judge(rows: Sequence[Row]) -> Verdict:
+def judge(rows: Sequence[LabelledPrompt]) -> Comparison:
     """Five folds: every row is scored by weights that learned from the other four."""
     ours: list[float] = []
     lengths: list[float] = []
@@ -73,15 +73,17 @@ def judge(rows: Sequence[Row]) -> Verdict:
     for known, rest in folds(rows, _FOLDS):
         if not known or not rest:
             continue
-        scorer = Scorer(fit(known, again(shipped()), {}))
+        scorer = PromptScorer(fit(known, again(shipped()), {}))
         ours += [scorer.score(row.prompt) for row in rest]
         lengths += length(rest)
         gains += [row.gain for row in rest]
     first, second = bootstrap([ours, lengths], gains)
-    return Verdict(measure(ours, gains), measure(lengths, gains), float(np.mean(first > second)))
+    return Comparison(measure(ours, gains), measure(lengths, gains), float(np.mean(first > second)))
 
 
-def _provenance(log: Path, rows: Sequence[Row], verdict: Verdict) -> dict[str, str | int | float]:
+def _provenance(
+    log: Path, rows: Sequence[LabelledPrompt], verdict: Comparison
+) -> dict[str, str | int | float]:
     return {
         "source": log.name,
         "log_sha256": hashlib.sha256(log.read_bytes()).hexdigest(),

@@ -20,7 +20,7 @@ class NoTables(Exception):
     """The folder does not hold the tables."""
 
 
-class Row(NamedTuple):
+class LabelledPrompt(NamedTuple):
     """One prompt; `weak` and `strong` are 1.0 where that model was right. `answer` is the weak model's."""
 
     prompt: Prompt
@@ -34,12 +34,14 @@ class Row(NamedTuple):
         return self.strong - self.weak
 
 
-def draw(rows: Sequence[Row], salt: str = "") -> list[Row]:
+def draw(rows: Sequence[LabelledPrompt], salt: str = "") -> list[LabelledPrompt]:
     """The rows by sha256(salt + prompt): the same order on every machine, whatever that of the file."""
     return sorted(rows, key=lambda row: _hash(salt, row.prompt.text))
 
 
-def folds(rows: Sequence[Row], count: int) -> Iterator[tuple[list[Row], list[Row]]]:
+def folds(
+    rows: Sequence[LabelledPrompt], count: int
+) -> Iterator[tuple[list[LabelledPrompt], list[LabelledPrompt]]]:
     """(to learn from, to measure on), `count` times; equal prompts never stand on both sides."""
     for fold in range(count):
         yield (
@@ -52,7 +54,7 @@ def _hash(salt: str, text: str) -> str:
     return hashlib.sha256((salt + text).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def mmlu(folder: Path) -> list[Row]:
+def mmlu(folder: Path) -> list[LabelledPrompt]:
     """RouteLLM's table of MMLU, its contaminated rows left out; NoTables where it is not there."""
     paths = sorted(folder.glob("mmlu/mmlu_*.csv"))
     if not paths:
@@ -60,7 +62,7 @@ def mmlu(folder: Path) -> list[Row]:
     return _clean([row for path in paths for row in _read(path)], folder / "contaminated_mmlu.jsonl")
 
 
-def gsm8k(folder: Path) -> list[Row]:
+def gsm8k(folder: Path) -> list[LabelledPrompt]:
     """RouteLLM's table of GSM8K with the weak model's answers, its contaminated rows left out."""
     path = folder / "gsm8k_responses.csv"
     if not path.exists():
@@ -68,14 +70,14 @@ def gsm8k(folder: Path) -> list[Row]:
     return _clean(list(_read(path)), folder / "contaminated_gsm8k.jsonl")
 
 
-def _read(path: Path) -> Iterator[Row]:
+def _read(path: Path) -> Iterator[LabelledPrompt]:
     with path.open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
             weak, strong = (float(line[model] == "True") for model in (WEAK, STRONG))
-            yield Row(Prompt(line["prompt"]), weak, strong, line.get(f"{WEAK}_response") or "")
+            yield LabelledPrompt(Prompt(line["prompt"]), weak, strong, line.get(f"{WEAK}_response") or "")
 
 
-def _clean(rows: list[Row], contaminated: Path) -> list[Row]:
+def _clean(rows: list[LabelledPrompt], contaminated: Path) -> list[LabelledPrompt]:
     """Without the prompts that were found in training data, by their exact text."""
     lines = contaminated.read_text(encoding="utf-8").splitlines() if contaminated.exists() else []
     banned = {msgspec.json.decode(line)["eval_prompt"] for line in lines if line.strip()}
@@ -91,12 +93,12 @@ class _Marks(Struct):
     strong_ok: bool | float
 
 
-def load(path: Path) -> list[Row]:
+def load(path: Path) -> list[LabelledPrompt]:
     """Every prompt and its marks, those of its last line; BadLine names the first line that is wrong."""
     return list({row.prompt.text: row for row in _rows(path)}.values())
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[LabelledPrompt]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -113,4 +115,4 @@ def _rows(path: Path) -> Iterator[Row]:
                 raise BadLine(
                     f"{path}:{number}: weak_ok and strong_ok are true, false or a number from 0 to 1"
                 )
-            yield Row(seen.prompt, weak, strong)
+            yield LabelledPrompt(seen.prompt, weak, strong)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gateway.routing.complexity.features import Prompt
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import CHEAP, STRONG
 from gateway.routing.complexity.weights import BadWeights, parse, shipped
 
@@ -14,7 +14,7 @@ _BAD_WEIGHTS = 2
 def run(text: str, weights: Path | None, share: float, out: TextIO, err: TextIO) -> int:
     """Print tier, score, percentile and reasons, where `share` is strong; 2 for weights that are bad."""
     try:
-        scorer = Scorer(shipped() if weights is None else parse(weights.read_bytes()))
+        scorer = PromptScorer(shipped() if weights is None else parse(weights.read_bytes()))
     except BadWeights as error:
         print(f"sluice explain: {weights}: {error}", file=err)
         return _BAD_WEIGHTS

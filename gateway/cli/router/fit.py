@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cli.router.dataset import Row, folds
-from gateway.routing.complexity.features import NAMES, Reading, grams, read
-from gateway.routing.complexity.scorer import Scorer
+from gateway.cli.router.dataset import LabelledPrompt, folds
+from gateway.routing.complexity.features import NAMES, PromptReading, grams, read
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import PERCENTS, Weights
 
 BY_HAND: Final[Mapping[str, float]] = dict.fromkeys(NAMES, 0.0) | {
@@ -65,7 +65,7 @@ def again(weights: Weights) -> Prior:
     return Prior(weights.dense, _DENSE_AGAIN, grams=True)
 
 
-def fit(rows: Sequence[Row], prior: Prior, provenance: Mapping[str, str | int | float]) -> Weights:
+def fit(rows: Sequence[LabelledPrompt], prior: Prior, provenance: Mapping[str, str | int | float]) -> Weights:
     """Weights with calibration and percentiles from scores of rows that each time were held out."""
     rows = rows[:_MOST_ROWS] if prior.grams else rows
     readings = {id(row): read(row.prompt) for row in rows}
@@ -73,7 +73,7 @@ def fit(rows: Sequence[Row], prior: Prior, provenance: Mapping[str, str | int | 
     gains: list[float] = []
     for known, held in folds(rows, _FOLDS):
         if known and held:
-            scorer = Scorer(_solve(known, readings, prior, {}))
+            scorer = PromptScorer(_solve(known, readings, prior, {}))
             scores += [scorer.score(row.prompt) for row in held]
             gains += [row.gain for row in held]
     weights = _solve(rows, readings, prior, dict(provenance))
@@ -89,8 +89,8 @@ def fit(rows: Sequence[Row], prior: Prior, provenance: Mapping[str, str | int | 
 
 
 def _solve(
-    rows: Sequence[Row],
-    readings: Mapping[int, Reading],
+    rows: Sequence[LabelledPrompt],
+    readings: Mapping[int, PromptReading],
     prior: Prior,
     provenance: dict[str, str | int | float],
 ) -> Weights:
@@ -129,7 +129,7 @@ def _solve(
     )
 
 
-def _words(readings: Sequence[Reading]) -> tuple[list[str], Floats, Floats]:
+def _words(readings: Sequence[PromptReading]) -> tuple[list[str], Floats, Floats]:
     """Words and pairs that stand in two rows at least, how rare they are, and the rows as unit vectors."""
     sets = [{_joined(gram) for gram in grams(reading.words)} for reading in readings]
     common = Counter(gram for row in sets for gram in sorted(row)).most_common(_MOST_GRAMS)

@@ -13,14 +13,14 @@ SAMPLES: Final = 200
 """Bootstrap samples behind every interval."""
 
 _SEED: Final = 20240800
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 
 class Curve(NamedTuple):
     """PGR over the share of strong calls; rows of one score are drawn at random, so a straight line."""
 
-    share: Floats
-    recovered: Floats
+    share: FloatArray
+    recovered: FloatArray
 
     @property
     def apgr(self) -> float:
@@ -47,14 +47,14 @@ def curve(scores: ArrayLike, gains: ArrayLike) -> Curve:
     )
 
 
-def _groups(scores: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+def _groups(scores: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """The order of falling scores, and where in it each score begins and how often it stands."""
     falling = np.argsort(-scores, kind="stable")
     _, starts, counts = np.unique(-scores[falling], return_index=True, return_counts=True)
     return falling, starts, counts
 
 
-class Measured(NamedTuple):
+class Apgr(NamedTuple):
     """APGR with its 95 % interval, and the shares that recover 50 and 80 % of the gap."""
 
     apgr: float
@@ -67,15 +67,15 @@ class Measured(NamedTuple):
         return f"{self.apgr:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def measure(scores: ArrayLike, gains: ArrayLike) -> Measured:
+def measure(scores: ArrayLike, gains: ArrayLike) -> Apgr:
     """Measure an order on rows that it was not learned from."""
     whole = curve(scores, gains)
     areas = bootstrap([scores], gains)[0]
     low, high = np.quantile(areas, [0.025, 0.975])
-    return Measured(whole.apgr, float(low), float(high), whole.cpt(0.5), whole.cpt(0.8))
+    return Apgr(whole.apgr, float(low), float(high), whole.cpt(0.5), whole.cpt(0.8))
 
 
-def bootstrap(orders: list[ArrayLike], gains: ArrayLike, samples: int = SAMPLES) -> Floats:
+def bootstrap(orders: list[ArrayLike], gains: ArrayLike, samples: int = SAMPLES) -> FloatArray:
     """APGR of each order over the same resampled rows: one line an order, one column a sample."""
     gain = np.asarray(gains, float)
     draws = np.random.default_rng(_SEED).integers(0, len(gain), (samples, len(gain)))

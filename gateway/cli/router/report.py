@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from gateway.cli.router.evaluation import Line
+from gateway.cli.router.evaluation import EvaluationRow
 
 BEGIN: Final = "<!-- figures: written by `sluice train-router --tables DIR --report` -->"
 END: Final = "<!-- end of figures -->"
@@ -18,12 +18,12 @@ class NoMarks(Exception):
     """The page has no place for the figures."""
 
 
-def table(title: str, lines: Iterable[Line]) -> str:
+def table(title: str, lines: Iterable[EvaluationRow]) -> str:
     """One table's lines under its title."""
     return f"{title}\n\n{_HEAD}" + "".join(map(_row, lines))
 
 
-def _row(line: Line) -> str:
+def _row(line: EvaluationRow) -> str:
     one = line.measured
     draws = (
         ""

@@ -11,7 +11,7 @@ from typing import Final, TextIO
 from gateway.cli.router import dataset as tables
 from gateway.cli.router import evaluation as protocol
 from gateway.cli.router import report
-from gateway.cli.router.dataset import Row
+from gateway.cli.router.dataset import LabelledPrompt
 from gateway.cli.router.fit import SHIPPED, fit
 from gateway.routing.complexity.weights import Weights, dump
 
@@ -38,7 +38,7 @@ def run(
     return 0
 
 
-def shipped(mmlu: Sequence[Row], gsm8k: Sequence[Row]) -> Weights:
+def shipped(mmlu: Sequence[LabelledPrompt], gsm8k: Sequence[LabelledPrompt]) -> Weights:
     """The package's weights: learned from both tables, their provenance and held-out figures within."""
     provenance: dict[str, str | int | float] = {
         "source": SOURCE,
@@ -54,7 +54,7 @@ def shipped(mmlu: Sequence[Row], gsm8k: Sequence[Row]) -> Weights:
     return fit(tables.draw([*mmlu, *gsm8k]), SHIPPED, provenance)
 
 
-def figures(mmlu: Sequence[Row], gsm8k: Sequence[Row], litellm: str | None) -> str:
+def figures(mmlu: Sequence[LabelledPrompt], gsm8k: Sequence[LabelledPrompt], litellm: str | None) -> str:
     """Both tables of the page; `litellm` is a Python that has it installed, to run it on the same rows."""
     first, second, told = _theirs(litellm, [*mmlu, *gsm8k]) if litellm else ({}, {}, "")
     theirs = [
@@ -79,7 +79,7 @@ def _looked_up(known: Mapping[str, float]) -> protocol.Scores:
     return lambda rows: [known[row.prompt.text] for row in rows]
 
 
-def _theirs(python: str, rows: Sequence[Row]) -> tuple[dict[str, float], dict[str, float], str]:
+def _theirs(python: str, rows: Sequence[LabelledPrompt]) -> tuple[dict[str, float], dict[str, float], str]:
     """LiteLLM's two scores of every prompt, and its version."""
     prompts = [row.prompt.text for row in rows]
     done = subprocess.run(
@@ -98,7 +98,7 @@ def _theirs(python: str, rows: Sequence[Row]) -> tuple[dict[str, float], dict[st
     )
 
 
-def _fingerprint(rows: Sequence[Row]) -> str:
+def _fingerprint(rows: Sequence[LabelledPrompt]) -> str:
     """A hash of prompts and labels, whatever their order."""
     lines = sorted(json.dumps([row.prompt.text, row.weak, row.strong]) for row in rows)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 
 from gateway.cli.top.samples import scraped
-from gateway.cli.top.view_model import Answers, Seen, Used
+from gateway.cli.top.view_model import CacheView, UpstreamView, Used
 from gateway.config.environment import Expander, TooLargeError
 from gateway.config.files import UnreadableError, environment, read_text
 from gateway.config.reader import Reader
@@ -74,7 +74,7 @@ class AdminPort:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def read(self) -> Answers:
+    async def read(self) -> CacheView:
         """Everything that the screen shows. AwayError where it cannot be had."""
         try:
             (_, metrics), (status, ready), (_, upstreams), (_, usage) = await asyncio.gather(
@@ -87,10 +87,10 @@ class AdminPort:
             raise AwayError(f"{self._url} does not answer: {_reason(error)}") from None
         try:
             rows = msgspec.json.decode(usage, type=list[Used] | dict[str, str])
-            return Answers(
+            return CacheView(
                 scraped(metrics.decode()),
                 "ready" if status == 200 else ready.decode().strip(),
-                msgspec.json.decode(upstreams, type=dict[str, Seen]),
+                msgspec.json.decode(upstreams, type=dict[str, UpstreamView]),
                 rows if isinstance(rows, list) else [],
                 rows.get("error", "") if isinstance(rows, dict) else "",
             )

@@ -17,9 +17,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
 from gateway.cli.top.admin_client import AdminPort, AwayError, UnknownError, admin_address
-from gateway.cli.top.samples import Window
+from gateway.cli.top.samples import SampleWindow
 from gateway.cli.top.screen import away, screen
-from gateway.cli.top.view_model import Answers, picture
+from gateway.cli.top.view_model import CacheView, view_model
 from gateway.core.clock import monotonic
 from gateway.core.units import parse_duration
 
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, path: Path, environ: Mapping[str, str], out
 
 async def once(address: str, interval: float, console: Console, err: TextIO) -> int:
     """Two readings, `interval` seconds apart for the rates, and one plain screen."""
-    window = Window(interval)
+    window = SampleWindow(interval)
     async with AdminPort(address) as admin:
         try:
             window.add(monotonic(), (await admin.read()).series)
@@ -109,21 +109,21 @@ async def once(address: str, interval: float, console: Console, err: TextIO) -> 
             print(f"sluice top: {error}", file=err)
             return 1
     window.add(monotonic(), answers.series)
-    shown = picture(answers, window.growth(), window.seconds, answers.series)
+    shown = view_model(answers, window.growth(), window.seconds, answers.series)
     when = f"rates of {window.seconds:.2g} s, the rest since the gateway's start"
     console.print(screen(shown, address, when, console.width))
     return 0
 
 
 async def _live(address: str, interval: float, console: Console) -> None:
-    watching = asyncio.create_task(_watch(Watch(address, console), interval, console))
+    watching = asyncio.create_task(_watch(LiveView(address, console), interval, console))
     with quitting(watching.cancel):
         await asyncio.wait([watching])
     if not watching.cancelled():
         watching.result()
 
 
-async def _watch(watch: "Watch", interval: float, console: Console) -> None:
+async def _watch(watch: "LiveView", interval: float, console: Console) -> None:
     if not console.is_terminal:  # one plain screen after the other
         async with AdminPort(watch.address) as admin:
             while True:
@@ -140,7 +140,7 @@ def _hour() -> str:
     return f"{datetime.datetime.now():%H:%M:%S}"
 
 
-class Watch:
+class LiveView:
     """What a view has seen so far, and what it shows next."""
 
     def __init__(self, address: str, console: Console, hour: Callable[[], str] = _hour) -> None:
@@ -148,8 +148,8 @@ class Watch:
         self.address = address
         self._hour = hour
         self._console = console
-        self._window = Window(_SPAN_S)
-        self._last: Answers | None = None
+        self._window = SampleWindow(_SPAN_S)
+        self._last: CacheView | None = None
         self._away_since = ""
 
     async def look(self, admin: AdminPort) -> RenderableType:
@@ -164,13 +164,13 @@ class Watch:
         self._last, self._away_since = answers, ""
         return self._screen(answers)
 
-    def _screen(self, answers: Answers) -> RenderableType:
+    def _screen(self, answers: CacheView) -> RenderableType:
         seconds, growth = self._window.seconds, self._window.growth()
         if seconds:
-            shown = picture(answers, growth, seconds, growth)
+            shown = view_model(answers, growth, seconds, growth)
             when = f"the last {seconds:.0f} s; q quits"
         else:
-            shown = picture(answers, growth, seconds, answers.series)
+            shown = view_model(answers, growth, seconds, answers.series)
             when = "since the gateway's start; q quits"
         return screen(shown, self.address, when, self._console.width)
 

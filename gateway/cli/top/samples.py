@@ -7,14 +7,14 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-Labels = frozenset[tuple[str, str]]
+LabelSet = frozenset[tuple[str, str]]
 _GROWING: Final = ("_total", "_bucket", "_count", "_sum")
 
 
 class Series:
     """Values by name and labels: of one scrape, or what they have grown by."""
 
-    def __init__(self, values: Mapping[tuple[str, Labels], float]) -> None:
+    def __init__(self, values: Mapping[tuple[str, LabelSet], float]) -> None:
         self.values = values
         self._named: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
         for (name, labels), value in values.items():
@@ -93,7 +93,7 @@ def quantile(share: float, buckets: Sequence[tuple[float, float]]) -> float | No
     return low
 
 
-class Window:
+class SampleWindow:
     """What has grown within the last `span` seconds, over restarts of the gateway."""
 
     def __init__(self, span: float) -> None:
@@ -116,7 +116,7 @@ class Window:
 
     def growth(self) -> Series:
         """The sum of it."""
-        sums: dict[tuple[str, Labels], float] = defaultdict(float)
+        sums: dict[tuple[str, LabelSet], float] = defaultdict(float)
         for _, step in self._steps:
             for key, value in step.values.items():
                 sums[key] += value

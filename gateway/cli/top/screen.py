@@ -8,7 +8,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.top.view_model import Counted, Picture
+from gateway.cli.top.view_model import CounterRow, Screen
 from gateway.config.problems import printable
 from gateway.core.units import usd
 
@@ -18,7 +18,7 @@ _MOST_ROWS: Final = 12
 _BAD: Final = {"down", "open", "half-open"}
 
 
-def screen(picture: Picture, address: str, when: str, width: int) -> RenderableType:
+def screen(picture: Screen, address: str, when: str, width: int) -> RenderableType:
     """The whole screen; `when` tells what time the rates and latencies are of."""
     each = width // 2 if width >= _WIDE else width
     left = [_outcomes(picture, each), _models(picture, each), _spend(picture, each)]
@@ -38,7 +38,7 @@ def away(reason: str, since: str) -> RenderableType:
     return Text(f"{printable(reason)}; trying again (since {since})", style="bold red")
 
 
-def _head(picture: Picture, address: str, when: str) -> Text:
+def _head(picture: Screen, address: str, when: str) -> Text:
     line = Text.assemble(("Sluice", "bold"), f" {printable(picture.version)}  {printable(address)}  ")
     line.append(printable(picture.ready), "green" if picture.ready == "ready" else "bold red")
     line.append(f"  config {picture.generation}")
@@ -103,7 +103,7 @@ def _name(column: str) -> Text:
     return Text(column.strip("?<"))
 
 
-def _outcomes(picture: Picture, width: int) -> RenderableType:
+def _outcomes(picture: Screen, width: int) -> RenderableType:
     sheet = _Sheet("requests", width, "outcome<", "/s", "so far")
     for row in picture.outcomes:
         sheet.row(row.what[0], _rate(row.rate), _count(row.total))
@@ -112,7 +112,7 @@ def _outcomes(picture: Picture, width: int) -> RenderableType:
     return sheet.table()
 
 
-def _models(picture: Picture, width: int) -> RenderableType:
+def _models(picture: Screen, width: int) -> RenderableType:
     columns = ("model<", "/s", "ttft p50", "?p99", "total p50", "p99", "?tok/s in", "tok/s out")
     sheet = _Sheet("models", width, *columns)
     for row in picture.models[:_MOST_ROWS]:
@@ -121,7 +121,7 @@ def _models(picture: Picture, width: int) -> RenderableType:
     return sheet.table()
 
 
-def _upstreams(picture: Picture, width: int) -> RenderableType:
+def _upstreams(picture: Screen, width: int) -> RenderableType:
     columns = ("upstream<", "state<", "breaker<", "in flight", "waiting", "??/s", "failed/s")
     sheet = _Sheet("upstreams", width, *columns, "?retries/s", "?wait p50", "?p99")
     for row in picture.upstreams[:_MOST_ROWS]:
@@ -139,7 +139,7 @@ def _upstreams(picture: Picture, width: int) -> RenderableType:
     return sheet.table()
 
 
-def _batches(picture: Picture, width: int) -> RenderableType | None:
+def _batches(picture: Screen, width: int) -> RenderableType | None:
     sheet = _Sheet("batches", width, "model<", "/s", "mean size", "released by<")
     for row in picture.batches[:_MOST_ROWS]:
         reasons = ", ".join(f"{reason} {share:.0%}" for reason, share in row.releases.items())
@@ -147,7 +147,7 @@ def _batches(picture: Picture, width: int) -> RenderableType | None:
     return sheet.table() if picture.batches else None
 
 
-def _happenings(picture: Picture, width: int) -> Iterable[RenderableType | None]:
+def _happenings(picture: Screen, width: int) -> Iterable[RenderableType | None]:
     """What need not be there: a table that is missing tells that there has been none of it."""
     yield _counted("routed", width, picture.routed, "model<", "upstream<", "by<")
     rate = "" if picture.hit_rate is None else f", {picture.hit_rate:.0%} hits"
@@ -158,14 +158,14 @@ def _happenings(picture: Picture, width: int) -> Iterable[RenderableType | None]
     yield _counted("redis errors", width, picture.redis_errors, "kind<")
 
 
-def _counted(title: str, width: int, rows: list[Counted], *names: str) -> RenderableType | None:
+def _counted(title: str, width: int, rows: list[CounterRow], *names: str) -> RenderableType | None:
     sheet = _Sheet(title, width, *names, "/s", "so far")
     for row in rows[:_MOST_ROWS]:
         sheet.row(*row.what, _rate(row.rate), _count(row.total))
     return sheet.table() if rows else None
 
 
-def _spend(picture: Picture, width: int) -> RenderableType:
+def _spend(picture: Screen, width: int) -> RenderableType:
     sheet = _Sheet("today", width, "key<", "model<", "requests", "?tokens in", "?out", "USD")
     for row in picture.spend[:_MOST_ROWS]:
         sheet.row(row.key, row.model, *map(_count, (row.requests, row.input, row.output)), usd(row.nanos))

@@ -14,7 +14,7 @@ _DURATION: Final = "sluice_request_duration_seconds"
 _WAIT: Final = "sluice_upstream_queue_wait_seconds"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class UpstreamView(msgspec.Struct, frozen=True):
     """What `/admin/upstreams` tells of one."""
 
     state: str
@@ -35,17 +35,17 @@ class Used(msgspec.Struct, frozen=True):
     cost_usd: str
 
 
-class Answers(NamedTuple):
+class CacheView(NamedTuple):
     """What the admin port has said. `usage_note` tells why there is no usage."""
 
     series: Series
     ready: str
-    upstreams: Mapping[str, Seen]
+    upstreams: Mapping[str, UpstreamView]
     usage: Sequence[Used]
     usage_note: str
 
 
-class Counted(NamedTuple):
+class CounterRow(NamedTuple):
     """Something that is counted: so many a second of late, so many since the gateway's start."""
 
     what: tuple[str, ...]
@@ -98,7 +98,7 @@ class SpendRow(NamedTuple):
     nanos: int
 
 
-class Picture(NamedTuple):
+class Screen(NamedTuple):
     """All that one screen shows. `seconds` is the time that rates are of, 0 where there are none yet."""
 
     version: str
@@ -107,27 +107,27 @@ class Picture(NamedTuple):
     reload_refused: bool
     redis_up: bool | None
     seconds: float
-    outcomes: list[Counted]
+    outcomes: list[CounterRow]
     models: list[ModelRow]
     upstreams: list[UpstreamRow]
     batches: list[BatchRow]
-    limits: list[Counted]
-    fallbacks: list[Counted]
-    redis_errors: list[Counted]
-    routed: list[Counted]
-    cache: list[Counted]
+    limits: list[CounterRow]
+    fallbacks: list[CounterRow]
+    redis_errors: list[CounterRow]
+    routed: list[CounterRow]
+    cache: list[CounterRow]
     hit_rate: float | None
     saved_usd: float
     spend: list[SpendRow]
     usage_note: str
 
 
-def picture(answers: Answers, growth: Series, seconds: float, observed: Series) -> Picture:
+def view_model(answers: CacheView, growth: Series, seconds: float, observed: Series) -> Screen:
     """The rows. `growth` within `seconds` makes the rates, `observed` the latencies and the batches."""
     now = answers.series
     make = _Maker(now, growth, seconds, observed)
     (version, *_) = [*now.by("version", "sluice_build_info"), "?"]
-    return Picture(
+    return Screen(
         version,
         answers.ready,
         int(now.total("sluice_config_generation")),
@@ -157,14 +157,14 @@ class _Maker:
     def rate(self, name: str, **labels: str) -> float:
         return self._growth.total(name, **labels) / self._seconds if self._seconds else 0.0
 
-    def counted(self, name: str, *labels: str) -> list[Counted]:
+    def counted(self, name: str, *labels: str) -> list[CounterRow]:
         """The busiest first; what has never happened is left out."""
         seen = defaultdict[tuple[str, ...], float](float)
         for (own, pairs), value in self._now.values.items():
             if own == name:
                 seen[tuple(dict(pairs).get(label, "") for label in labels)] += value
         rows = [
-            Counted(what, self.rate(name, **dict(zip(labels, what, strict=True))), total)
+            CounterRow(what, self.rate(name, **dict(zip(labels, what, strict=True))), total)
             for what, total in seen.items()
             if total
         ]
@@ -184,7 +184,7 @@ class _Maker:
         ]
         return sorted(rows, key=lambda row: (-row.rate, row.name))
 
-    def upstreams(self, seen: Mapping[str, Seen]) -> list[UpstreamRow]:
+    def upstreams(self, seen: Mapping[str, UpstreamView]) -> list[UpstreamRow]:
         rows = []
         for name, one in seen.items():
             results = self._growth.by("result", "sluice_upstream_attempts_total", upstream=name)

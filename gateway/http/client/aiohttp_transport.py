@@ -25,7 +25,7 @@ from gateway.core.errors import (
     UPSTREAM_TIMEOUT,
     UPSTREAM_UNAVAILABLE,
     Cause,
-    Failure,
+    UpstreamFailure,
 )
 from gateway.http.client.transport import MAX_HEADER_BYTES, POOL_KEEPALIVE_S, BodySink, Exchange, Pieces
 
@@ -85,22 +85,26 @@ class AiohttpTransport:
         """Close the session and its connections."""
         await self._session.close()
 
-    def _failure(self, error: Exception, late: Cause) -> Failure:
+    def _failure(self, error: Exception, late: Cause) -> UpstreamFailure:
         name = self._name
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             message = f"Upstream `{name}` did not accept a connection in time."
-            return Failure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT)
+            return UpstreamFailure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT)
         if isinstance(error, TimeoutError):
             message = f"Upstream `{name}` did not begin to answer in time."
-            return Failure(UPSTREAM_TIMEOUT, message, cause=late)
+            return UpstreamFailure(UPSTREAM_TIMEOUT, message, cause=late)
         if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError | ssl.SSLError):
-            return Failure(UPSTREAM_ERROR, f"The TLS handshake with upstream `{name}` failed.", cause=TLS)
+            return UpstreamFailure(
+                UPSTREAM_ERROR, f"The TLS handshake with upstream `{name}` failed.", cause=TLS
+            )
         if isinstance(error, aiohttp.ClientConnectorError):
-            return Failure(UPSTREAM_UNAVAILABLE, f"Upstream `{name}` cannot be reached.", cause=CONNECT)
+            return UpstreamFailure(
+                UPSTREAM_UNAVAILABLE, f"Upstream `{name}` cannot be reached.", cause=CONNECT
+            )
         if isinstance(error, aiohttp.ClientResponseError | ValueError):
             return malformed(name)
         message = f"Upstream `{name}` closed the connection before it answered."
-        return Failure(UPSTREAM_ERROR, message, cause=RESET)
+        return UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET)
 
 
 class AiohttpExchange:
@@ -127,12 +131,12 @@ class AiohttpExchange:
                     if length > limit:
                         self.abort()
                         message = f"The answer of upstream `{self._name}` is too large."
-                        raise Failure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
+                        raise UpstreamFailure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
                     pieces.append(piece)
         except TimeoutError as error:
             self.abort()
             message = f"Upstream `{self._name}` did not finish its answer in time."
-            raise Failure(UPSTREAM_TIMEOUT, message, cause=TOTAL) from error
+            raise UpstreamFailure(UPSTREAM_TIMEOUT, message, cause=TOTAL) from error
         except (aiohttp.ClientError, OSError) as error:
             self.abort()
             raise self._died(error) from error
@@ -169,13 +173,13 @@ class AiohttpExchange:
             self._pumping.cancel()
         self._answer.close()
 
-    def _died(self, error: Exception) -> Failure:
-        return Failure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer.", cause=RESET)
+    def _died(self, error: Exception) -> UpstreamFailure:
+        return UpstreamFailure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer.", cause=RESET)
 
 
-def malformed(name: str) -> Failure:
+def malformed(name: str) -> UpstreamFailure:
     """The failure of an upstream that does not speak HTTP/1.1 as it should."""
-    return Failure(
+    return UpstreamFailure(
         UPSTREAM_INVALID_RESPONSE, f"Upstream `{name}` answered with malformed HTTP.", cause=INVALID
     )
 

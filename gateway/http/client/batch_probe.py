@@ -6,8 +6,8 @@ from typing import Final
 
 from gateway.core.call import BATCH_CHAT
 from gateway.core.clock import Clock
-from gateway.core.errors import Failure
-from gateway.http.client.upstream import Upstream
+from gateway.core.errors import UpstreamFailure
+from gateway.http.client.upstream import UpstreamClient
 from gateway.telemetry.logging import logger
 
 _PATIENCE_S: Final = 5.0
@@ -17,7 +17,7 @@ _STILL_S: Final = 300.0
 """Seconds for which an offer stands: another engine may have taken the place of the one that was asked."""
 
 
-class Offers:
+class BatchEndpointProbe:
     """Which upstreams take several conversations in one call (`POST /v1/chat/completions/batch`).
 
     Only those are asked that are named here (vLLM's), the first time that somebody wants to know. The request
@@ -25,7 +25,10 @@ class Offers:
     """
 
     def __init__(
-        self, upstreams: Mapping[str, Upstream], clock: Clock, before: "Offers | None" = None
+        self,
+        upstreams: Mapping[str, UpstreamClient],
+        clock: Clock,
+        before: "BatchEndpointProbe | None" = None,
     ) -> None:
         """What `before` has found out of the same servers is known from the start."""
         self._upstreams = upstreams
@@ -47,7 +50,7 @@ class Offers:
             task.add_done_callback(self._asking.discard)
         return offered
 
-    def _of(self, upstreams: Mapping[str, Upstream]) -> dict[str, bool]:
+    def _of(self, upstreams: Mapping[str, UpstreamClient]) -> dict[str, bool]:
         """Of those that it knows by the same pool of connections."""
         return {
             name: self._offered.get(name, False)
@@ -55,10 +58,10 @@ class Offers:
             if name in self._upstreams and self._upstreams[name].transport is one.transport
         }
 
-    async def _ask(self, upstream: Upstream) -> None:
+    async def _ask(self, upstream: UpstreamClient) -> None:
         try:
             status = await upstream.probe(BATCH_CHAT, b'{"messages":[]}', self._clock() + _PATIENCE_S)
-        except Failure:
+        except UpstreamFailure:
             return
         before, offered = self._offered.get(upstream.name, False), status in (400, 422)
         self._offered[upstream.name] = offered

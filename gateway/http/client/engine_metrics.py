@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from gateway.core.clock import Clock
-from gateway.routing.load import Engine
+from gateway.routing.load import EngineLoad
 
 EVERY_S: Final = 1.0
 STALE_S: Final = 3.0
@@ -36,7 +36,7 @@ KINDS: Final = tuple(_NAMES)
 _Forms = tuple[tuple[re.Pattern[bytes], ...], ...]
 
 
-class Source(NamedTuple):
+class MetricsSource(NamedTuple):
     """Where an engine's metrics are, and what is sent along to get them."""
 
     kind: str
@@ -51,7 +51,7 @@ def _forms(kind: str) -> _Forms:
     )
 
 
-def read(kind: str, page: bytes) -> Engine | None:
+def read(kind: str, page: bytes) -> EngineLoad | None:
     """The load in a page of Prometheus text; None where it does not tell both numbers.
 
     An engine of several ranks has a series for each: their calls add up, the fullest cache counts.
@@ -59,7 +59,7 @@ def read(kind: str, page: bytes) -> Engine | None:
     running, waiting, kv = (_values(page, names) for names in _FORMS[kind])
     if not running or not waiting or not math.isfinite(sum(running) + sum(waiting)):
         return None
-    return Engine(int(sum(running)), int(sum(waiting)), max(kv) if kv else None)
+    return EngineLoad(int(sum(running)), int(sum(waiting)), max(kv) if kv else None)
 
 
 def _values(page: bytes, names: Iterable[re.Pattern[bytes]]) -> list[float]:
@@ -76,16 +76,16 @@ def _values(page: bytes, names: Iterable[re.Pattern[bytes]]) -> list[float]:
 _FORMS: Final[Mapping[str, _Forms]] = {kind: _forms(kind) for kind in _NAMES}
 
 
-class EngineLoads:
+class EngineMetricsPoller:
     """Knows the load of these engines. Must be made inside the loop; has one task for each of them.
 
     An engine that does not answer is simply not known about: the gateway still knows what it has sent there.
     """
 
-    def __init__(self, sources: Mapping[str, Source], clock: Clock) -> None:
+    def __init__(self, sources: Mapping[str, MetricsSource], clock: Clock) -> None:
         self.sources = sources
         self._clock = clock
-        self._seen: dict[str, tuple[float, Engine]] = {}
+        self._seen: dict[str, tuple[float, EngineLoad]] = {}
         self._session = (
             aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=_PATIENCE_S),
@@ -98,7 +98,7 @@ class EngineLoads:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._follow(name, one)) for name, one in sources.items()]
 
-    def of(self, upstream: str, now: float) -> Engine | None:
+    def of(self, upstream: str, now: float) -> EngineLoad | None:
         """What it said at most STALE_S ago."""
         seen = self._seen.get(upstream)
         return seen[1] if seen is not None and now - seen[0] <= STALE_S else None
@@ -116,7 +116,7 @@ class EngineLoads:
         if self._session is not None:
             await self._session.close()
 
-    async def _follow(self, name: str, source: Source) -> None:
+    async def _follow(self, name: str, source: MetricsSource) -> None:
         url = metrics_url(source.base_url)
         while True:
             page = await self._page(url, source.headers)

@@ -5,12 +5,18 @@ from contextlib import suppress
 
 from gateway.core.call import Call, Reply, Route
 from gateway.core.clock import Clock
-from gateway.core.errors import INVALID, UPSTREAM_INVALID_RESPONSE, UPSTREAM_UNAVAILABLE, Failure, Refusal
+from gateway.core.errors import (
+    INVALID,
+    UPSTREAM_INVALID_RESPONSE,
+    UPSTREAM_UNAVAILABLE,
+    Rejection,
+    UpstreamFailure,
+)
 from gateway.http.client.stream_relay import StreamRelay
-from gateway.http.client.tcp_health import Reachability
+from gateway.http.client.tcp_health import TcpHealthChecker
 from gateway.http.client.transport import Exchange
-from gateway.http.client.upstream import LONGEST_ERROR, Upstream
-from gateway.http.ticker import Sweep
+from gateway.http.client.upstream import LONGEST_ERROR, UpstreamClient
+from gateway.http.ticker import Ticker
 from gateway.usage.call_usage import charge, wasted
 from gateway.wire.http import header_policy as wire_headers
 from gateway.wire.json import splice
@@ -27,10 +33,10 @@ class Forward:
 
     def __init__(
         self,
-        upstreams: Mapping[str, Upstream],
+        upstreams: Mapping[str, UpstreamClient],
         max_body: int,
-        sweep: Sweep,
-        reachability: Reachability,
+        sweep: Ticker,
+        reachability: TcpHealthChecker,
         learn: Callable[[str, Mapping[str, str]], None],
         clock: Clock,
         estimate: Callable[[Call], object] | None = None,
@@ -47,20 +53,20 @@ class Forward:
         self._clock = clock
         self._estimate = estimate
 
-    async def __call__(self, call: Call) -> Reply | Refusal:
+    async def __call__(self, call: Call) -> Reply | Rejection:
         """Send the call to its candidate."""
         route, candidate = call.route, call.candidate
         if route is None or candidate is None:
             raise AssertionError("the gates above set both")
         upstream = self._upstreams[candidate.upstream]
         if call.batch is not None:
-            call.batch.seal(call)
+            call.batch.materialise(call)
         call.attempts += 1
         call.sent_at, call.answered_at = self._clock(), 0.0
-        asks = upstream.asks_usage(call)
+        asks = upstream.usage_edits(call)
         try:
             exchange = await upstream.send(call, candidate, asks)
-        except Failure as failure:
+        except UpstreamFailure as failure:
             if failure.kind is UPSTREAM_UNAVAILABLE:
                 self._reachability.note(upstream.name, reachable=False)
             raise
@@ -69,7 +75,7 @@ class Forward:
             if not 200 <= exchange.status < 300:
                 error = await self._error_body(exchange, upstream)
                 if asks and exchange.status in (400, 422):
-                    again = await upstream.send_unasked(call, candidate, error)
+                    again = await upstream.resend_without_usage(call, candidate, error)
                     if again is not None:
                         exchange, asks, error = again, (), b""
                         if not 200 <= exchange.status < 300:
@@ -84,28 +90,30 @@ class Forward:
             exchange.abort()
             raise
 
-    def _heard(self, exchange: Exchange, upstream: Upstream, call: Call) -> None:
-        call.passing = _passing(exchange.headers)
+    def _heard(self, exchange: Exchange, upstream: UpstreamClient, call: Call) -> None:
+        call.upstream_headers = _passing(exchange.headers)
         self._learn(upstream.name, exchange.headers)
 
-    async def _error_body(self, exchange: Exchange, upstream: Upstream) -> bytes:
+    async def _error_body(self, exchange: Exchange, upstream: UpstreamClient) -> bytes:
         body = b""
-        with suppress(Failure):  # the status alone says enough
+        with suppress(UpstreamFailure):  # the status alone says enough
             body = await exchange.read(LONGEST_ERROR, self._clock() + ERROR_BODY_S)
-        return upstream.plain(exchange, body, LONGEST_ERROR) or b""
+        return upstream.decode_body(exchange, body, LONGEST_ERROR) or b""
 
-    def _refused(self, exchange: Exchange, upstream: Upstream, call: Call, error: bytes) -> Failure:
+    def _refused(
+        self, exchange: Exchange, upstream: UpstreamClient, call: Call, error: bytes
+    ) -> UpstreamFailure:
         self._heard(exchange, upstream, call)
         _wasted(call, openai.peek_answer(error))
         call.answered_at = self._clock()
         # A redirect is not followed: the key would travel along.
         return upstream.failure(exchange.status, error, exchange.headers)
 
-    async def _whole(self, exchange: Exchange, upstream: Upstream, call: Call, route: Route) -> Reply:
+    async def _whole(self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route) -> Reply:
         raw = await exchange.read(self._max_body, upstream.deadline(call))
         call.answered_at = self._clock()
         encoded = "content-encoding" in exchange.headers
-        body = upstream.plain(exchange, raw, self._max_body) if encoded else raw
+        body = upstream.decode_body(exchange, raw, self._max_body) if encoded else raw
         answer = openai.peek_whole(body) if body is not None else None
         if body is None or answer is None:
             _wasted(call, openai.peek_answer(body or b""))
@@ -121,7 +129,7 @@ class Forward:
         return Reply(200, body)
 
     async def _stream(
-        self, exchange: Exchange, upstream: Upstream, call: Call, route: Route, *, strip_usage: bool
+        self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route, *, strip_usage: bool
     ) -> Reply:
         kind = exchange.headers.get("content-type", "")
         if not kind.lower().startswith("text/event-stream") or "content-encoding" in exchange.headers:
@@ -129,16 +137,18 @@ class Forward:
         reader = ChunkReader(route.name, route.encoded, strip_usage=strip_usage)
         relay = StreamRelay(exchange, reader, call, upstream, self._sweep, self._clock)
         try:
-            await relay.begun
+            await relay.first_event
         except BaseException as broken:
             relay.close()
-            if isinstance(broken, Failure) and call.candidate is not None:
+            if isinstance(broken, UpstreamFailure) and call.candidate is not None:
                 # One piece may have held its beginning and what is wrong with it.
                 wasted(call, call.candidate, reader.tokens, reader.generated)
             raise
         return Reply(200, stream=relay)
 
-    async def _not_a_stream(self, exchange: Exchange, upstream: Upstream, call: Call) -> Failure:
+    async def _not_a_stream(
+        self, exchange: Exchange, upstream: UpstreamClient, call: Call
+    ) -> UpstreamFailure:
         if exchange.headers.get("content-type", "").lower().startswith("application/json"):
             body = await exchange.read(LONGEST_ERROR, upstream.deadline(call))
             answer = openai.peek_answer(body)
@@ -148,7 +158,7 @@ class Forward:
         return _invalid(upstream, "did not answer with an event stream")
 
 
-def _wasted(call: Call, answer: openai.Answer | None) -> None:
+def _wasted(call: Call, answer: openai.WholeAnswer | None) -> None:
     """This attempt has failed; what the upstream counts of it all the same is paid for."""
     if answer is not None and answer.usage is not openai.NULL and call.candidate is not None:
         wasted(call, call.candidate, usage.tokens(answer.usage))
@@ -168,5 +178,5 @@ def _passing(given: Mapping[str, str]) -> list[tuple[str, str]]:
     return passing
 
 
-def _invalid(upstream: Upstream, what: str) -> Failure:
-    return Failure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{upstream.name}` {what}.", cause=INVALID)
+def _invalid(upstream: UpstreamClient, what: str) -> UpstreamFailure:
+    return UpstreamFailure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{upstream.name}` {what}.", cause=INVALID)

@@ -17,9 +17,9 @@ from gateway.core.errors import (
     UPSTREAM_ERROR,
     UPSTREAM_INVALID_RESPONSE,
     Cause,
-    Failure,
+    UpstreamFailure,
 )
-from gateway.http.client.h1_exchange import LeanExchange
+from gateway.http.client.h1_exchange import H1Exchange
 from gateway.http.client.transport import Pieces
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -40,24 +40,24 @@ class StaleConnection(Exception):
     """A kept-alive connection was closed under a call before any byte of an answer: it may be sent again."""
 
 
-class Pool(Protocol):
+class ConnectionPool(Protocol):
     """Where a connection goes when its call is over."""
 
-    def free(self, connection: "LeanConnection") -> None:
+    def release(self, connection: "H1Connection") -> None:
         """It can serve another call."""
 
-    def gone(self, connection: "LeanConnection") -> None:
+    def discard(self, connection: "H1Connection") -> None:
         """It is closed."""
 
 
-class LeanConnection(asyncio.Protocol):
+class H1Connection(asyncio.Protocol):
     """The socket's side.
 
     `deadline` and `idle_since` (monotonic seconds) belong to the pool's sweep, as does `late`, the cause of
     the failure when the deadline has passed.
     """
 
-    def __init__(self, pool: Pool, name: str) -> None:
+    def __init__(self, pool: ConnectionPool, name: str) -> None:
         self.deadline = 0.0
         self.late: Cause = TOTAL
         self.idle_since = 0.0
@@ -66,7 +66,7 @@ class LeanConnection(asyncio.Protocol):
         self._name = name
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._exchange: LeanExchange | None = None
+        self._exchange: H1Exchange | None = None
         self._used = False
         self._head_bytes = 0
         self._interim = 0
@@ -75,9 +75,9 @@ class LeanConnection(asyncio.Protocol):
         self._message_over = False
         self._reusable = False
 
-    def ask(self, head: bytes, body: Pieces, length: int) -> LeanExchange:
+    def send(self, head: bytes, body: Pieces, length: int) -> H1Exchange:
         """Send a request; the exchange tells of its answer."""
-        exchange = self._exchange = LeanExchange(self, self._name, self._loop)
+        exchange = self._exchange = H1Exchange(self, self._name, self._loop)
         transport = self._transport
         self._head_bytes = self._interim = 0
         self._framed = self._message_over = False
@@ -106,11 +106,11 @@ class LeanConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def watch(self, deadline: float) -> None:
+    def set_deadline(self, deadline: float) -> None:
         """The pool's sweep calls `cut` when it has passed."""
         self.deadline, self.late = deadline, TOTAL
 
-    def cut(self, failure: Failure) -> None:
+    def fail(self, failure: UpstreamFailure) -> None:
         """Fail the call and close."""
         exchange, self._exchange = self._exchange, None
         self.close()
@@ -139,7 +139,7 @@ class LeanConnection(asyncio.Protocol):
             self._reusable = False
         if self._malformed or (not exchange.begun and self._head_bytes > MAX_HEAD_BYTES):
             message = f"Upstream `{self._name}` answered with malformed HTTP."
-            self.cut(Failure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID))
+            self.fail(UpstreamFailure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID))
         elif self._message_over:
             self._release(exchange)
 
@@ -147,7 +147,7 @@ class LeanConnection(asyncio.Protocol):
         """asyncio: closed, by whomever."""
         self._transport = None
         self._lost(orderly=exc is None)
-        self._pool.gone(self)
+        self._pool.discard(self)
 
     def _lost(self, *, orderly: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
@@ -158,14 +158,14 @@ class LeanConnection(asyncio.Protocol):
                 exchange.finish(None)
             else:
                 message = f"Upstream `{self._name}` broke off its answer."
-                exchange.finish(Failure(UPSTREAM_ERROR, message, cause=RESET))
+                exchange.finish(UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET))
         elif self._used and self._head_bytes == 0:
             exchange.finish(StaleConnection())
         else:
             message = f"Upstream `{self._name}` closed the connection before it answered."
-            exchange.finish(Failure(UPSTREAM_ERROR, message, cause=RESET))
+            exchange.finish(UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET))
 
-    def _release(self, exchange: LeanExchange) -> None:
+    def _release(self, exchange: H1Exchange) -> None:
         """The answer is complete: let the connection go first, for `finish` may send the next call."""
         self._exchange = None
         self._used = True
@@ -173,7 +173,7 @@ class LeanConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             pass
         elif self._reusable and transport.get_write_buffer_size() == 0:
-            self._pool.free(self)
+            self._pool.release(self)
         else:
             transport.abort()
         exchange.finish(None)

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Protocol
 
-from gateway.core.errors import INVALID, RESET, UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, Failure
+from gateway.core.errors import INVALID, RESET, UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, UpstreamFailure
 from gateway.http.client.transport import BodySink
 
 
-class Line(Protocol):
+class ConnectionControl(Protocol):
     """What an exchange may do to its connection."""
 
     def pause(self) -> None:
@@ -21,14 +21,14 @@ class Line(Protocol):
     def resume(self) -> None:
         """Go on reading."""
 
-    def cut(self, failure: Failure) -> None:
+    def fail(self, failure: UpstreamFailure) -> None:
         """Close the connection; the exchange that is on it fails."""
 
-    def watch(self, deadline: float) -> None:
+    def set_deadline(self, deadline: float) -> None:
         """Fail the exchange when the call's `deadline` has passed; 0.0 for no deadline."""
 
 
-class LeanExchange:
+class H1Exchange:
     """An `Exchange`. `over` is set once nothing more will come; then the connection may be another call's.
 
     `failure` is what the connection failed with.
@@ -51,7 +51,7 @@ class LeanExchange:
         "status",
     )
 
-    def __init__(self, line: Line, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, line: ConnectionControl, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.headers: MutableMapping[str, str] = {}
         self.begun = False
@@ -82,7 +82,7 @@ class LeanExchange:
         """The whole body, as `Exchange` says."""
         self._limit = limit
         if not self.over:
-            self._line.watch(deadline)
+            self._line.set_deadline(deadline)
             self._check_size()
         if not self.over:
             self._waiter = self._loop.create_future()
@@ -97,7 +97,7 @@ class LeanExchange:
         """Hand over what is there, and from now on everything as it comes."""
         self.sink = sink
         if not self.over:
-            self._line.watch(0.0)  # a stream's own watcher takes over
+            self._line.set_deadline(0.0)  # a stream's own watcher takes over
         pieces, self._pieces = self._pieces, []
         for piece in pieces:
             sink.data(piece)
@@ -122,7 +122,7 @@ class LeanExchange:
         self.sink = None
         if not self.over:
             message = f"The call to upstream `{self._name}` was given up."
-            self._line.cut(Failure(UPSTREAM_ERROR, message, cause=RESET))
+            self._line.fail(UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET))
 
     # The connection's side.
 
@@ -150,18 +150,18 @@ class LeanExchange:
             self._tell(self.sink)
 
     def _tell(self, sink: BodySink) -> None:
-        if isinstance(self.failure, Failure):
+        if isinstance(self.failure, UpstreamFailure):
             sink.failed(self.failure)
         else:
             sink.ended()
 
     def _check_size(self) -> None:
         if self._size > self._limit:
-            self._line.cut(self._too_large())
+            self._line.fail(self._too_large())
 
-    def _too_large(self) -> Failure:
+    def _too_large(self) -> UpstreamFailure:
         message = f"The answer of upstream `{self._name}` is too large."
-        return Failure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
+        return UpstreamFailure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None

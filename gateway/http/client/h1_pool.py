@@ -23,22 +23,22 @@ from gateway.core.errors import (
     UPSTREAM_TIMEOUT,
     UPSTREAM_UNAVAILABLE,
     Cause,
-    Failure,
+    UpstreamFailure,
 )
-from gateway.http.client.h1_connection import LeanConnection, StaleConnection
+from gateway.http.client.h1_connection import H1Connection, StaleConnection
 from gateway.http.client.transport import POOL_KEEPALIVE_S, Exchange, Pieces
-from gateway.http.ticker import Sweep
+from gateway.http.ticker import Ticker
 
 _NEXT_ADDRESS_S = 0.25  # RFC 8305: how long one address is tried alone
 _UNTAKEN_MS = 30_000  # what is not acknowledged for so long went to nobody; Linux would wait for 15 minutes
 _Address = tuple[Any, Any, int, str, Any]  # as `getaddrinfo` gives them
 
 
-class LeanTransport:
+class H1Transport:
     """A `Transport`; also the pool of its connections, and the watcher over their deadlines."""
 
     def __init__(
-        self, name: str, base_url: str, headers: Sequence[tuple[str, str]], sweep: Sweep, clock: Clock
+        self, name: str, base_url: str, headers: Sequence[tuple[str, str]], sweep: Ticker, clock: Clock
     ) -> None:
         """`headers` go out with every call. Must be created inside the event loop."""
         parts = urlsplit(base_url)
@@ -52,8 +52,8 @@ class LeanTransport:
         self._sweep = sweep
         self._clock = clock
         self._connects = 0
-        self._idle: list[LeanConnection] = []
-        self._busy: set[LeanConnection] = set()
+        self._idle: list[H1Connection] = []
+        self._busy: set[H1Connection] = set()
 
     async def send(
         self,
@@ -77,7 +77,7 @@ class LeanTransport:
             connection.deadline, connection.late = deadline, late
             self._busy.add(connection)
             self._sweep.add(self)
-            exchange = connection.ask(head, body, length)
+            exchange = connection.send(head, body, length)
             try:
                 await exchange.head()
             except BaseException:
@@ -90,7 +90,7 @@ class LeanTransport:
             # Closed just as it was used again; nothing has been answered, so a new one may try.
             connection = await self._connect(connect_s, deadline)
 
-    async def _connect(self, connect_s: float, deadline: float) -> LeanConnection:
+    async def _connect(self, connect_s: float, deadline: float) -> H1Connection:
         loop = asyncio.get_running_loop()
         timeout = min(connect_s, deadline - self._clock())
         try:
@@ -103,20 +103,20 @@ class LeanTransport:
                 if sys.platform == "linux":
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNTAKEN_MS)
                 _, connection = await loop.create_connection(
-                    lambda: LeanConnection(self, self._name),
+                    lambda: H1Connection(self, self._name),
                     sock=sock,
                     ssl=self._tls,
                     server_hostname=self._host if self._tls else None,
                 )
         except TimeoutError as error:
             message = f"Upstream `{self._name}` did not accept a connection in time."
-            raise Failure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT) from error
+            raise UpstreamFailure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT) from error
         except ssl.SSLError as error:
             message = f"The TLS handshake with upstream `{self._name}` failed."
-            raise Failure(UPSTREAM_ERROR, message, cause=TLS) from error
+            raise UpstreamFailure(UPSTREAM_ERROR, message, cause=TLS) from error
         except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
             message = f"Upstream `{self._name}` cannot be reached."
-            raise Failure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT) from error
+            raise UpstreamFailure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT) from error
         return connection
 
     def _in_turn(self, found: list[_Address]) -> list[_Address]:
@@ -126,14 +126,14 @@ class LeanTransport:
         self._connects += 1
         return [*alike[at:], *alike[:at], *(one for one in found if one[0] != found[0][0])]
 
-    def free(self, connection: LeanConnection) -> None:
+    def release(self, connection: H1Connection) -> None:
         """Pool: an answer is complete and its connection stays open."""
         self._busy.discard(connection)
         connection.deadline = 0.0
         connection.idle_since = self._clock()
         self._idle.append(connection)
 
-    def gone(self, connection: LeanConnection) -> None:
+    def discard(self, connection: H1Connection) -> None:
         """Pool: a connection is closed."""
         self._busy.discard(connection)
         if connection in self._idle:
@@ -144,7 +144,7 @@ class LeanTransport:
         for connection in tuple(self._busy):
             if 0.0 < connection.deadline < now:
                 message = f"Upstream `{self._name}` did not answer in time."
-                connection.cut(Failure(UPSTREAM_TIMEOUT, message, cause=connection.late))
+                connection.fail(UpstreamFailure(UPSTREAM_TIMEOUT, message, cause=connection.late))
         # The list is in the order of idleness, because connections are taken from its end.
         while self._idle and now - self._idle[0].idle_since > POOL_KEEPALIVE_S:
             self._idle.pop(0).close()

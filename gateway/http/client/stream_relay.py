@@ -19,13 +19,13 @@ from gateway.core.errors import (
     UPSTREAM_INVALID_RESPONSE,
     UPSTREAM_TIMEOUT,
     Cause,
-    Failure,
-    Kind,
+    ErrorKind,
+    UpstreamFailure,
 )
-from gateway.core.stream import Taker
+from gateway.core.stream import StreamConsumer
 from gateway.http.client.transport import Exchange
-from gateway.http.client.upstream import Upstream
-from gateway.http.ticker import Sweep
+from gateway.http.client.upstream import UpstreamClient
+from gateway.http.ticker import Ticker
 from gateway.usage import token_weight as payload
 from gateway.wire.openai.chunks import ChunkReader, InvalidChunk
 from gateway.wire.openai.sse import EventTooLarge
@@ -49,20 +49,20 @@ class StreamRelay:
         exchange: Exchange,
         reader: ChunkReader,
         call: Call,
-        upstream: Upstream,
-        sweep: Sweep,
+        upstream: UpstreamClient,
+        sweep: Ticker,
         clock: Clock,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.begun: asyncio.Future[None] = loop.create_future()
-        self.over: asyncio.Future[Failure | None] = loop.create_future()
+        self.first_event: asyncio.Future[None] = loop.create_future()
+        self.finished: asyncio.Future[UpstreamFailure | None] = loop.create_future()
         self.reader = reader
         self._exchange = exchange
         self._call = call
         self._upstream = upstream
         self._sweep = sweep
         self._clock = clock
-        self._client: Taker | None = None
+        self._client: StreamConsumer | None = None
         self._early: list[bytes] = []
         self._paused = False
         self._heard = False
@@ -73,7 +73,7 @@ class StreamRelay:
         sweep.add(self)
         exchange.pump(self)
 
-    def attach(self, client: Taker) -> None:
+    def attach(self, client: StreamConsumer) -> None:
         """Send what has come so far, and from now on everything as it comes."""
         self._client = client
         client.connection.on_drained(self._go_on)
@@ -107,7 +107,7 @@ class StreamRelay:
             self._take(self.reader.end(), self._clock())
         self.failed(self._failure(UPSTREAM_ERROR, RESET, "ended the stream before it was complete"))
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: UpstreamFailure) -> None:
         """BodySink: no more will come. After a finish_reason or `[DONE]` nothing is missing."""
         self._silent = True
         self._finish(None if self.reader.complete else failure)
@@ -117,17 +117,17 @@ class StreamRelay:
         upstream, call = self._upstream, self._call
         if self._finished:
             if self._silent or now - self._moved_at > _REST_S:
-                self._let_go()
+                self._release()
         elif self._paused:
             if now - self._moved_at > upstream.idle_s and self._client is not None:
                 self._client.abandon()
         elif self._heard and now - self._moved_at > upstream.idle_s:
-            self._late(FIRST_BYTE, "went silent in the middle of a stream")
-        elif not self.begun.done():
+            self._time_out(FIRST_BYTE, "went silent in the middle of a stream")
+        elif not self.first_event.done():
             if now > upstream.deadline(call):
-                self._late(TOTAL, "did not begin its stream in time")
+                self._time_out(TOTAL, "did not begin its stream in time")
             elif not self._heard and now > call.sent_at + upstream.first_byte_s(stream=True):
-                self._late(FIRST_BYTE, "did not begin its stream in time")
+                self._time_out(FIRST_BYTE, "did not begin its stream in time")
         elif self.reader.generated_at_least > self._most:
             self._overrun()
 
@@ -135,16 +135,16 @@ class StreamRelay:
         """Let go of the client at once, and of the upstream unless only the end of its body is missing."""
         whole = self._finished and self.reader.done
         self._finished = True
-        self.over.cancel()
-        self.begun.cancel()
+        self.finished.cancel()
+        self.first_event.cancel()
         if self._client is not None:
             self._client.connection.on_drained(None)
         if self._silent or not whole:
-            self._let_go()
+            self._release()
         elif self._paused:
             self._go_on()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._sweep.discard(self)
         self._exchange.abort()
 
@@ -170,11 +170,11 @@ class StreamRelay:
             self._early.clear()
 
     def _begin(self, now: float) -> None:
-        if not self.begun.done():
+        if not self.first_event.done():
             self._call.first_token_at = self._call.answered_at = now
-            self.begun.set_result(None)
+            self.first_event.set_result(None)
 
-    def _write(self, client: Taker, events: bytes, now: float) -> None:
+    def _write(self, client: StreamConsumer, events: bytes, now: float) -> None:
         client.send(events, now)
         if client.connection.full and not self._paused:
             self._paused = True
@@ -186,15 +186,15 @@ class StreamRelay:
             self._moved_at = self._clock()
             self._exchange.resume()
 
-    def _finish(self, failure: Failure | None) -> None:
+    def _finish(self, failure: UpstreamFailure | None) -> None:
         if self._finished:
             return
         self._finished = True
-        if self.begun.done():
-            if not self.over.done():  # cancelled already: the call has been given up, and will close this
-                self.over.set_result(failure)
+        if self.first_event.done():
+            if not self.finished.done():  # cancelled already: the call has been given up, and will close this
+                self.finished.set_result(failure)
         elif failure is not None:
-            self.begun.set_exception(failure)
+            self.first_event.set_exception(failure)
 
     def _overrun(self) -> None:
         if self._most == overrun.BESIDE:
@@ -203,8 +203,8 @@ class StreamRelay:
             what = "went on far beyond the cap on its output"
             self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, what))
 
-    def _late(self, cause: Cause, what: str) -> None:
+    def _time_out(self, cause: Cause, what: str) -> None:
         self.failed(self._failure(UPSTREAM_TIMEOUT, cause, what))
 
-    def _failure(self, kind: Kind, cause: Cause, what: str) -> Failure:
-        return Failure(kind, f"Upstream `{self._upstream.name}` {what}.", cause=cause)
+    def _failure(self, kind: ErrorKind, cause: Cause, what: str) -> UpstreamFailure:
+        return UpstreamFailure(kind, f"Upstream `{self._upstream.name}` {what}.", cause=cause)

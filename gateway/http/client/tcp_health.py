@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from gateway.telemetry.logging import logger
 
 
-class Reachability:
+class TcpHealthChecker:
     """Knows for every upstream: True, False, or None while not yet known. Must be made inside the loop."""
 
     def __init__(self, base_urls: Mapping[str, str], connect_s: float = 2.0, retry_s: float = 1.0) -> None:

@@ -6,7 +6,7 @@ Times are monotonic seconds, the event loop's own clock. Every error comes out a
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.core.errors import Cause, Failure
+from gateway.core.errors import Cause, UpstreamFailure
 
 Pieces = Sequence[bytes | memoryview]
 
@@ -27,7 +27,7 @@ class BodySink(Protocol):
     def ended(self) -> None:
         """The body is complete, as far as HTTP can tell."""
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: UpstreamFailure) -> None:
         """The connection died in the body."""
 
 

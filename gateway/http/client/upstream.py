@@ -16,15 +16,15 @@ from gateway.core.errors import (
     UPSTREAM_PATH_UNKNOWN,
     UPSTREAM_QUOTA_SPENT,
     Cause,
-    Failure,
-    Kind,
+    ErrorKind,
+    UpstreamFailure,
     upstream_status,
 )
 from gateway.http.client.transport import Exchange, Transport
 from gateway.resilience.classification import is_spent, is_wrong_path
 from gateway.wire.http import header_policy as wire_headers
 from gateway.wire.http.content_encoding import decoded
-from gateway.wire.http.redaction import Masker
+from gateway.wire.http.redaction import Redactor
 from gateway.wire.http.retry_after import retry_after
 from gateway.wire.json import splice
 from gateway.wire.json.members import Edit, edited
@@ -40,7 +40,7 @@ _MAY_OVERFLOW = frozenset({400, 413, 422, 500, 502})  # 502: in a 200 without a 
 _FIRST_BYTE_S = 120.0  # a stream's default
 
 
-class Upstream:
+class UpstreamClient:
     """Sends calls to one upstream and reads its refusals. Owns a transport, shares nothing."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Upstream:
         name: str,
         transport: Transport,
         *,
-        masker: Masker,
+        masker: Redactor,
         forward_headers: Sequence[str] = (),
         connect_s: float,
         first_byte_s: float | None,
@@ -65,7 +65,7 @@ class Upstream:
         self.idle_s = idle_s
         self.total_s = total_s
         self._mask = masker
-        self._travelling = (*wire_headers.TRACE_HEADERS, *(name.lower() for name in forward_headers))
+        self._forwarded_headers = (*wire_headers.TRACE_HEADERS, *(name.lower() for name in forward_headers))
         self._connect_s = connect_s
         self._first_byte_s = first_byte_s
         self._tells_usage = True  # until it has refused to be asked
@@ -82,9 +82,9 @@ class Upstream:
         at = call.accepted_at + self.total_s
         return at if at < call.deadline else call.deadline
 
-    def asks_usage(self, call: Call) -> Sequence[Edit]:
+    def usage_edits(self, call: Call) -> Sequence[Edit]:
         """The edits by which a stream's request asks for usage; none where the client does, or need not."""
-        if not call.counted or not call.stream or not self._tells_usage or call.endpoint == EMBEDDINGS:
+        if not call.needs_usage or not call.stream or not self._tells_usage or call.endpoint == EMBEDDINGS:
             return ()
         return stream_options.asking(call.body)
 
@@ -115,7 +115,7 @@ class Upstream:
         exchange.abort()
         return exchange.status
 
-    async def send_unasked(self, call: Call, candidate: Candidate, error: bytes) -> Exchange | None:
+    async def resend_without_usage(self, call: Call, candidate: Candidate, error: bytes) -> Exchange | None:
         """Once more without asking for usage, which this error may be about; None if it is not.
 
         Where that helps, this upstream is not asked again. Raises Failure.
@@ -128,7 +128,7 @@ class Upstream:
             self._tells_usage = False
         return exchange
 
-    def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Failure:
+    def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> UpstreamFailure:
         """What an error answer means (`errors.upstream_status`); in a 200 the error's own `code` counts."""
         told = read_error(body) or (read_text(body) if status in _MAY_BE_TEXT else None)
         answered = f"answered with status {status}"
@@ -150,7 +150,7 @@ class Upstream:
             kind = self._as_told(status, told)
         else:
             kind = UPSTREAM_QUOTA_SPENT if spent and status == 429 else upstream_status(status)
-        return Failure(
+        return UpstreamFailure(
             kind,
             self._message(status, kind, told, answered),
             cause=STATUS,
@@ -158,15 +158,15 @@ class Upstream:
             param=self._mask(told.param) if told and told.param and status in PASSED_THROUGH else None,
             retry_after=wait,
             should_retry=_should_retry(headers),
-            spent=spent,
+            quota_exhausted=spent,
         )
 
-    def _as_told(self, status: int, told: UpstreamError | None) -> Kind:
+    def _as_told(self, status: int, told: UpstreamError | None) -> ErrorKind:
         seen, mask = upstream_status(status), self._mask
         given_type = mask(told.type) if told is not None and told.type else seen.type
         return replace(seen, type=given_type, code=mask(told.code) if told is not None and told.code else "")
 
-    def _message(self, status: int, kind: Kind, told: UpstreamError | None, answered: str) -> str:
+    def _message(self, status: int, kind: ErrorKind, told: UpstreamError | None, answered: str) -> str:
         if kind is UPSTREAM_AUTH_FAILED:
             return f"Upstream `{self.name}` refused the gateway's own credentials."
         message = self._mask(told.message) if told is not None else ""
@@ -174,7 +174,7 @@ class Upstream:
             return message or f"Upstream `{self.name}` refused the request."
         return f"Upstream `{self.name}` {answered}{f': {message}' if message else '.'}"
 
-    def plain(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
+    def decode_body(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
         """The body without a compression that nobody asked for; None when it cannot be undone."""
         return decoded(body, exchange.headers.get("content-encoding", ""), limit)
 
@@ -185,7 +185,7 @@ class Upstream:
         if trace is not None:
             sent.append(("traceparent", trace.traceparent()))
             own = wire_headers.TRACE_HEADERS[: 1 if trace.parent_id else 2]
-        for name in self._travelling:
+        for name in self._forwarded_headers:
             if name in own:
                 continue
             if name in given and name not in wire_headers.named_by_connection(given.get("connection")):

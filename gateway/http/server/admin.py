@@ -12,13 +12,13 @@ View = Callable[[Mapping[str, str]], Awaitable[object]]
 """Takes the query, gives what is shown as JSON."""
 
 
-class Trouble(NamedTuple):
+class AdminUnavailable(NamedTuple):
     """In place of what is shown: why it cannot be, now."""
 
     error: str
 
 
-class Inside(Protocol):
+class AdminSource(Protocol):
     """Who knows the answers: one gateway, or the parent of several."""
 
     async def registry(self) -> CollectorRegistry:
@@ -31,7 +31,7 @@ class Inside(Protocol):
         """What each `/admin/NAME` shows, as JSON."""
 
 
-def application(inside: Inside) -> web.Application:
+def application(inside: AdminSource) -> web.Application:
     """The admin port's aiohttp application."""
 
     async def metrics(request: web.Request) -> web.Response:
@@ -57,7 +57,7 @@ def application(inside: Inside) -> web.Application:
 def _shown(view: View) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         shown, status = await view(request.query), 200
-        if isinstance(shown, Trouble):
+        if isinstance(shown, AdminUnavailable):
             shown, status = shown._asdict(), 503
         return web.Response(body=msgspec.json.encode(shown), status=status, content_type="application/json")
 

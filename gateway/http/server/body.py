@@ -15,14 +15,16 @@ from gateway.core.errors import (
     INVALID_JSON,
     MEMORY_FULL,
     UNSUPPORTED_MEDIA_TYPE,
-    Refusal,
+    Rejection,
 )
 from gateway.http.server.connection import Request
-from gateway.limits.body_memory import SMALL, Bodies, HeldBody
+from gateway.limits.body_memory import SMALL, BodyMemory, HeldBody
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MOST_DIGITS = 19
-_FULL = Refusal(MEMORY_FULL, "The gateway holds as many bytes of request bodies as it may.", retry_after=1.0)
+_FULL = Rejection(
+    MEMORY_FULL, "The gateway holds as many bytes of request bodies as it may.", retry_after=1.0
+)
 
 
 class BodyReader:
@@ -31,12 +33,12 @@ class BodyReader:
     `bodies` is what all calls hold, of this reader and of others.
     """
 
-    def __init__(self, max_body: int, timeout: float, bodies: Bodies) -> None:
+    def __init__(self, max_body: int, timeout: float, bodies: BodyMemory) -> None:
         self._max_body = max_body
         self._timeout = timeout
         self._bodies = bodies
 
-    async def read(self, request: Request, lease: Lease) -> bytes | Refusal:
+    async def read(self, request: Request, lease: Lease) -> bytes | Rejection:
         """The whole body, or why not. Whatever is refused on its headers alone is not read at all."""
         refusal = self._refuse_by_headers(request)
         if refusal is not None:
@@ -62,16 +64,16 @@ class BodyReader:
                 return await self._collect(content, self._hold(lease))
         except TimeoutError:
             seconds = f"{self._timeout:g} s"
-            return Refusal(BODY_TIMEOUT, f"The request body did not arrive within {seconds}.")
+            return Rejection(BODY_TIMEOUT, f"The request body did not arrive within {seconds}.")
         except web.RequestPayloadError:
-            return Refusal(INVALID_JSON, "The request body is malformed HTTP.")
+            return Rejection(INVALID_JSON, "The request body is malformed HTTP.")
 
     def _hold(self, lease: Lease) -> HeldBody:
         held = HeldBody(self._bodies)
         lease.hold(held)
         return held
 
-    async def _collect(self, content: StreamReader, held: HeldBody) -> bytes | Refusal:
+    async def _collect(self, content: StreamReader, held: HeldBody) -> bytes | Rejection:
         pieces: list[bytes] = []
         length = 0
         while piece := await content.readany():
@@ -85,26 +87,28 @@ class BodyReader:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _refuse_by_headers(self, request: Request) -> Refusal | None:
+    def _refuse_by_headers(self, request: Request) -> Rejection | None:
         headers = request.headers
         codings = headers.getall("content-encoding", None)
         if codings is not None and any(coding.lower() not in ("", "identity") for coding in codings):
-            return Refusal(
+            return Rejection(
                 UNSUPPORTED_MEDIA_TYPE, "Compressed bodies are not accepted; send no Content-Encoding."
             )
         expected = headers.get("expect")
         if expected is not None and expected.lower() != "100-continue":
-            return Refusal(EXPECTATION_FAILED, "The only Expect that can be met is 100-continue.")
+            return Rejection(EXPECTATION_FAILED, "The only Expect that can be met is 100-continue.")
         kind = headers.get("content-type", "")
         if kind != "application/json" and not _is_json(kind):
-            return Refusal(UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`.")
+            return Rejection(
+                UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`."
+            )
         length = headers.get("content-length")  # digits, the parser has seen to that
         if length is not None and (len(length) > _MOST_DIGITS or int(length) > self._max_body):
             return self._too_large()
         return None
 
-    def _too_large(self) -> Refusal:
-        return Refusal(BODY_TOO_LARGE, f"The request body is larger than {self._max_body} bytes.")
+    def _too_large(self) -> Rejection:
+        return Rejection(BODY_TOO_LARGE, f"The request body is larger than {self._max_body} bytes.")
 
 
 def _is_json(content_type: str) -> bool:

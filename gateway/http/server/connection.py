@@ -35,7 +35,7 @@ SMALL = 64 * 1024  # bytes; a stream that holds no more than this has paused not
 MAX_BEHIND = 64 * 1024
 """Bytes of pipelined requests that may wait."""
 
-STUCK_READER_S = 60.0
+WRITE_STALL_S = 60.0
 """Seconds that a client may take none of an answer before it is dropped."""
 
 LINGER_S = 10.0
@@ -96,14 +96,14 @@ class Request:
         self.content.set_exception(why)
 
 
-class Written(Protocol):
+class SentResponse(Protocol):
     """An answer that has been written; `keep_alive`: the connection may serve the next request."""
 
     keep_alive: bool
 
 
-Handler = Callable[[Request], Awaitable[Written]]
-Complaint = Callable[[Request, int, BaseException | None], Written]
+ConnectionHandler = Callable[[Request], Awaitable[SentResponse]]
+BadRequestResponder = Callable[[Request, int, BaseException | None], SentResponse]
 """Answers what cannot be served: a request, the status for it, and the bug behind a 500."""
 
 
@@ -111,11 +111,21 @@ class Connection(RequestHandler):
     """One client's connection: knows when the client can take more bytes, and how much it sends ahead."""
 
     __slots__ = (
-        "_complain", "_drained", "_parser_held", "_serve", "_went_quiet", "behind", "body_read", "full",
-        "last", "serving",
+        "_complain",
+        "_drained",
+        "_parser_held",
+        "_serve",
+        "_went_quiet",
+        "body_read",
+        "full",
+        "last",
+        "pipelined_bytes",
+        "serving",
     )  # fmt: skip
 
-    def __init__(self, manager: web.Server, serve: Handler, complain: Complaint, **kwargs: Any) -> None:
+    def __init__(
+        self, manager: web.Server, serve: ConnectionHandler, complain: BadRequestResponder, **kwargs: Any
+    ) -> None:
         super().__init__(manager, access_log=cast(Any, None), **kwargs)
         self._serve = serve
         self._complain = complain
@@ -124,7 +134,7 @@ class Connection(RequestHandler):
         self.full = False  # the client takes less than it is sent
         self.serving = False  # a request is under way
         self.body_read = False
-        self.behind = 0  # bytes that have come behind its body
+        self.pipelined_bytes = 0  # bytes that have come behind its body
         self._drained: Callable[[], None] | None = None
         self._went_quiet: asyncio.Future[None] | None = None
 
@@ -149,8 +159,8 @@ class Connection(RequestHandler):
         With more of them aiohttp would stop reading, and nobody would notice the client leave.
         """
         if self.serving and self.body_read:
-            self.behind += len(data)
-            if self.behind > MAX_BEHIND:
+            self.pipelined_bytes += len(data)
+            if self.pipelined_bytes > MAX_BEHIND:
                 self.force_close()
                 return
         super().data_received(data)
@@ -208,7 +218,7 @@ class Connection(RequestHandler):
                 if self._upgraded:
                     self._decline_upgrade()
                 if not content.is_eof():
-                    await self._read_away(content)
+                    await self._drain_body(content)
                 self._keepalive = answer.keep_alive
                 if not answer.keep_alive or self.last or self._close or self._force_close:
                     break
@@ -233,7 +243,7 @@ class Connection(RequestHandler):
             return
         self._task_handler = None
         if transport.get_write_buffer_size():
-            self._loop.call_later(STUCK_READER_S, transport.abort)
+            self._loop.call_later(WRITE_STALL_S, transport.abort)
         transport.close()
 
     def _make_room(self) -> None:
@@ -243,7 +253,7 @@ class Connection(RequestHandler):
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
 
-    async def _answer(self, message: Any, content: StreamReader) -> Written:
+    async def _answer(self, message: Any, content: StreamReader) -> SentResponse:
         task = self._task_handler
         if task is None:  # between two requests the client has left
             raise asyncio.CancelledError
@@ -274,7 +284,7 @@ class Connection(RequestHandler):
         if self._buffer_paused:
             self._resume_reading_if_drained()
 
-    async def _read_away(self, content: StreamReader) -> None:
+    async def _drain_body(self, content: StreamReader) -> None:
         try:
             async with asyncio.timeout(LINGER_S):
                 while not self._force_close and not content.is_eof():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gateway.http.server.response import Answer, lines
+from gateway.http.server.response import Response, lines
 from gateway.wire.http import header_policy as wire_headers
 
 _EXPOSED = (
@@ -35,7 +35,7 @@ class Cors:
             ]
         )
 
-    def preflight(self, request: Mapping[str, str], request_id: str) -> Answer | None:
+    def preflight(self, request: Mapping[str, str], request_id: str) -> Response | None:
         """The answer to an OPTIONS request, or None when it is not an allowed preflight."""
         headers = self.headers(request)
         if not headers or "access-control-request-method" not in request:
@@ -52,4 +52,4 @@ class Cors:
                 ("x-request-id", request_id),
             ]
         )
-        return Answer(204, headers, b"")
+        return Response(204, headers, b"")

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
-from gateway.core.errors import METHOD_NOT_ALLOWED, UNKNOWN_URL, Refusal
+from gateway.core.errors import METHOD_NOT_ALLOWED, UNKNOWN_URL, Rejection
 
 MODELS: Final = "/v1/models"
 HEALTH: Final = "/health"
@@ -42,29 +42,29 @@ class Match:
 _EXACT: Final = {(method, path): Match(path) for path, methods in _METHODS.items() for method in methods}
 
 
-def match(method: str, target: str) -> Match | Refusal:
+def match(method: str, target: str) -> Match | Rejection:
     """Find the endpoint of a request target (path and query; the query is ignored)."""
     return _EXACT.get((method, target)) or _match(method, target)
 
 
-def _match(method: str, target: str) -> Match | Refusal:
+def _match(method: str, target: str) -> Match | Rejection:
     if not target.startswith("/"):  # absolute form, RFC 9112 section 3.2.2
         scheme, _, rest = target.partition("://")
         if scheme.lower() in ("http", "https"):
             target = "/" + rest.partition("/")[2]
     path = _SLASHES.sub("/", target.partition("?")[0]).rstrip("/") or "/"
     found = _find(path)
-    if isinstance(found, Refusal):
+    if isinstance(found, Rejection):
         return found
     allowed = _METHODS[found.endpoint]
     if method in allowed:
         return found
     allow = ", ".join(allowed)
     message = f"{method[:20]} is not allowed on {found.endpoint}; use {allowed[0]}."
-    return Refusal(METHOD_NOT_ALLOWED, message, headers=(("Allow", allow),))
+    return Rejection(METHOD_NOT_ALLOWED, message, headers=(("Allow", allow),))
 
 
-def _find(path: str) -> Match | Refusal:
+def _find(path: str) -> Match | Rejection:
     if path == HEALTH:
         return Match(HEALTH)
     full = path if path.startswith("/v1/") else "/v1" + path
@@ -77,12 +77,12 @@ def _find(path: str) -> Match | Refusal:
         right = "/v1/" + path.removeprefix("/v1/v1/")
         known = right in _METHODS or right.startswith(MODELS + "/")
         hint = f"Did you mean {_shown(right)}?" if known else "The base URL ends in /v1 already."
-        return Refusal(UNKNOWN_URL, f"Unknown URL {_shown(path)}: /v1 stands twice in it. {hint}")
+        return Rejection(UNKNOWN_URL, f"Unknown URL {_shown(path)}: /v1 stands twice in it. {hint}")
     area = full.removeprefix("/v1/").split("/")[0]
     if area in _NOT_SERVED:
-        return Refusal(UNKNOWN_URL, f"/v1/{area} is not served by this gateway; {_NOT_SERVED[area]}.")
+        return Rejection(UNKNOWN_URL, f"/v1/{area} is not served by this gateway; {_NOT_SERVED[area]}.")
     served = ", ".join(_METHODS)
-    return Refusal(UNKNOWN_URL, f"Unknown URL {_shown(path)}. Served are: {served}.")
+    return Rejection(UNKNOWN_URL, f"Unknown URL {_shown(path)}. Served are: {served}.")
 
 
 def _shown(path: str) -> str:

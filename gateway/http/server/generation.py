@@ -6,7 +6,7 @@ from gateway.core.call import Stack
 from gateway.http.server.body import BodyReader
 from gateway.http.server.cors import Cors
 from gateway.http.server.model_list import ModelList
-from gateway.http.ticker import Sweep
+from gateway.http.ticker import Ticker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,5 +18,5 @@ class Generation:
     models: ModelList
     body: BodyReader
     cors: Cors
-    sweep: Sweep
+    sweep: Ticker
     heartbeat_s: float | None

@@ -8,24 +8,24 @@ from typing import Any
 from multidict import CIMultiDictProxy
 
 from gateway.auth import engine_fields as steering
-from gateway.auth.failure_limiter import WrongKeys
+from gateway.auth.failure_limiter import AuthFailureLimiter
 from gateway.core.call import EMBEDDINGS, Call, Credentials
 from gateway.core.clock import Clock
 from gateway.core.errors import (
+    AUTH_RATE_LIMITED,
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
     INVALID_API_KEY,
     INVALID_VALUE,
-    KEYS_LIMITED,
     MEMORY_FULL,
-    Failure,
-    Refusal,
+    Rejection,
+    UpstreamFailure,
 )
 from gateway.core.units import usd
 from gateway.http.server import endpoints as routes
-from gateway.http.server.connection import STUCK_READER_S, Connection, Request, Written, what_is_wrong
+from gateway.http.server.connection import WRITE_STALL_S, Connection, Request, SentResponse, what_is_wrong
 from gateway.http.server.generation import Generation
-from gateway.http.server.response import JSON, Answer, lines
+from gateway.http.server.response import JSON, Response, lines
 from gateway.http.server.stream_response import ClientStream
 from gateway.http.server.stream_session import BUG, DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.pipeline.gates import admit
@@ -37,13 +37,13 @@ from gateway.wire.http import ratelimit_headers as ratelimit
 from gateway.wire.json import splice
 from gateway.wire.openai import peek as openai
 
-CLOSING = frozenset(
-    map(id, (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, KEYS_LIMITED, request_head.MALFORMED))
+CLOSE_AFTER = frozenset(
+    map(id, (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, AUTH_RATE_LIMITED, request_head.MALFORMED))
 )
 """Kinds of refusals behind which the connection is closed; by identity, for rows may look alike."""
 
 
-class Serve:
+class RequestHandler:
     """The handler of requests. Everything it needs is handed in; what it keeps is the set of open calls."""
 
     def __init__(self, first: Generation, new_request_id: Callable[[], str], clock: Clock) -> None:
@@ -51,28 +51,28 @@ class Serve:
         self._clock = clock
         self.generation = first  # what new calls go by; may be exchanged at any time
         self.open_calls: dict[asyncio.Task[Any], Generation] = {}
-        self._wrong_keys = WrongKeys()
+        self._wrong_keys = AuthFailureLimiter()
         self.draining = False  # connections are closed after their answer
         self.closed = False  # no new call is taken any more
 
-    async def __call__(self, request: Request) -> Written:
+    async def __call__(self, request: Request) -> SentResponse:
         """Answer one request, and write the answer."""
         generation, connection = self.generation, request.connection
         found = request_head.refuse(request.method, request.target, request.headers) or routes.match(
             request.method, request.target
         )
         call = self._new_call(request, found)
-        if (told := self._uncounted(generation, request, call, found)) is not None:
+        if (told := self._answer_uncounted(generation, request, call, found)) is not None:
             told.write(request)
             if connection.full:
                 await self._flushed(connection)
             return told
         task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
-        connection.serving, connection.body_read, connection.behind = True, False, 0
+        connection.serving, connection.body_read, connection.pipelined_bytes = True, False, 0
         self.open_calls[task] = generation
         try:
             answer = await self._served(generation, request, call, found)
-            if isinstance(answer, Answer):
+            if isinstance(answer, Response):
                 answer.write(request)
             elif self.draining:
                 answer.keep_alive = False
@@ -87,11 +87,11 @@ class Serve:
             connection.serving = False
             self._settle(call)
 
-    def complain(self, request: Request, status: int, error: BaseException | None) -> Answer:
+    def respond_error(self, request: Request, status: int, error: BaseException | None) -> Response:
         """Answer what is no request, or for a bug outside of `_served`, and close."""
         call = Call(OTHER, self._new_request_id(), Credentials(None, None, None), self._clock())
         if status == 400:
-            refusal = Refusal(request_head.MALFORMED, what_is_wrong(error))
+            refusal = Rejection(request_head.MALFORMED, what_is_wrong(error))
             self.generation.stack.door[0].admit(call, call.accepted_at)  # so that it is recorded
         else:  # its own call has been recorded
             refusal = BUG
@@ -102,9 +102,9 @@ class Serve:
         self._settle(call)
         return answer
 
-    def _uncounted(
-        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
-    ) -> Answer | None:
+    def _answer_uncounted(
+        self, generation: Generation, request: Request, call: Call, found: routes.Match | Rejection
+    ) -> Response | None:
         """The answer to what is no call of anybody: a browser's preflight, a look whether we are there."""
         if request.method == "OPTIONS":
             preflight = generation.cors.preflight(request.headers, call.request_id)
@@ -112,17 +112,17 @@ class Serve:
                 return preflight
         if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
             headers = JSON + self._headers(generation, request, call)
-            return Answer(200, headers, b'{"status":"ok"}', close=self.draining)
+            return Response(200, headers, b'{"status":"ok"}', close=self.draining)
         return None
 
     async def _served(
-        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
-    ) -> Answer | ClientStream:
+        self, generation: Generation, request: Request, call: Call, found: routes.Match | Rejection
+    ) -> Response | ClientStream:
         """Whatever goes wrong inside becomes an answer here."""
         try:
             answer = await self._answer(generation, request, call, found)
-        except Failure as failure:
-            answer = failure.as_refusal()
+        except UpstreamFailure as failure:
+            answer = failure.as_rejection()
         except asyncio.CancelledError as cancelled:
             if cancelled.args != (DRAIN_NOTE,):
                 raise
@@ -131,14 +131,14 @@ class Serve:
         except Exception:  # noqa: BLE001 - a request ends here, whatever the bug
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
             answer = BUG
-        return self._refuse(generation, request, call, answer) if isinstance(answer, Refusal) else answer
+        return self._refuse(generation, request, call, answer) if isinstance(answer, Rejection) else answer
 
     async def _answer(
-        self, generation: Generation, request: Request, call: Call, found: routes.Match | Refusal
-    ) -> Answer | ClientStream | Refusal:
-        if isinstance(found, Refusal) or self.closed:
+        self, generation: Generation, request: Request, call: Call, found: routes.Match | Rejection
+    ) -> Response | ClientStream | Rejection:
+        if isinstance(found, Rejection) or self.closed:
             generation.stack.door[0].admit(call, call.accepted_at)  # so that it is recorded
-            return found if isinstance(found, Refusal) else DRAINED
+            return found if isinstance(found, Rejection) else DRAINED
         refusal = admit(generation.stack.door, call, call.accepted_at)
         if refusal is not None:
             if refusal.kind is INVALID_API_KEY:
@@ -147,7 +147,7 @@ class Serve:
         if found.endpoint == routes.MODELS:
             return self._list_models(generation, request, call, found.model)
         body = await generation.body.read(request, call.lease)
-        refusal = body if isinstance(body, Refusal) else self._fill(generation, request, call, body)
+        refusal = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
         if refusal is not None:
             return refusal
         if call.stream:
@@ -155,18 +155,18 @@ class Serve:
             stream = StreamedCall(request, call, generation.heartbeat_s, own, self._clock)
             return await stream.run(generation.stack.handle, generation.sweep)
         reply = await generation.stack.handle(call)
-        if isinstance(reply, Refusal):
+        if isinstance(reply, Rejection):
             return reply
         call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
         headers = JSON + self._headers(generation, request, call)
-        return Answer(reply.status, headers, reply.body, close=self.draining)
+        return Response(reply.status, headers, reply.body, close=self.draining)
 
-    def _refuse(self, generation: Generation, request: Request, call: Call, refusal: Refusal) -> Answer:
+    def _refuse(self, generation: Generation, request: Request, call: Call, refusal: Rejection) -> Response:
         call.status, call.outcome = refusal.kind.status, refusal.kind.outcome
         # What is left of such a body is not worth waiting for.
         unread = "expect" in request.headers and not request.content.is_eof()
-        close = self.draining or unread or id(refusal.kind) in CLOSING
-        return Answer.refusal(refusal, self._headers(generation, request, call), close=close)
+        close = self.draining or unread or id(refusal.kind) in CLOSE_AFTER
+        return Response.rejection(refusal, self._headers(generation, request, call), close=close)
 
     def _settle(self, call: Call) -> None:
         try:
@@ -174,16 +174,18 @@ class Serve:
         except Exception:  # noqa: BLE001 - the answer has been given, and no other may be written behind it
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
 
-    def _fill(self, generation: Generation, request: Request, call: Call, body: bytes) -> Refusal | None:
+    def _apply_body(
+        self, generation: Generation, request: Request, call: Call, body: bytes
+    ) -> Rejection | None:
         """What the body tells of the call."""
         request.connection.body_read = True
         call.ready_at = self._clock()
         peek = openai.peek_request(body)
-        if isinstance(peek, Refusal):
+        if isinstance(peek, Rejection):
             return peek
         call.spans = splice.model_spans(body)
         if len(call.spans) != 1:
-            return Refusal(INVALID_VALUE, "`model` stands more than once in the body.", "model")
+            return Rejection(INVALID_VALUE, "`model` stands more than once in the body.", "model")
         call.body = body
         call.model = peek.model
         call.stream = peek.stream and call.endpoint != EMBEDDINGS
@@ -199,7 +201,7 @@ class Serve:
 
     def _list_models(
         self, generation: Generation, request: Request, call: Call, name: str | None
-    ) -> Answer | Refusal:
+    ) -> Response | Rejection:
         if call.caller is None:
             raise AssertionError("the door sets the caller")
         body = (
@@ -207,20 +209,20 @@ class Serve:
             if name is None
             else generation.models.one(call.caller, name)
         )
-        if isinstance(body, Refusal):
+        if isinstance(body, Rejection):
             return body
         call.status, call.outcome = 200, "ok"
-        return Answer(200, JSON + self._headers(generation, request, call), body, close=self.draining)
+        return Response(200, JSON + self._headers(generation, request, call), body, close=self.draining)
 
-    def _new_call(self, request: Request, found: routes.Match | Refusal) -> Call:
+    def _new_call(self, request: Request, found: routes.Match | Rejection) -> Call:
         headers = request.headers
         call = Call(
             found.endpoint if isinstance(found, routes.Match) else OTHER,
             wire_headers.request_id(headers.get("x-request-id")) or self._new_request_id(),
             Credentials(
-                _given(headers, "authorization"),
-                _given(headers, "x-api-key") if "x-api-key" in headers else None,
-                _given(headers, "api-key") if "api-key" in headers else None,
+                _header_value(headers, "authorization"),
+                _header_value(headers, "x-api-key") if "x-api-key" in headers else None,
+                _header_value(headers, "api-key") if "api-key" in headers else None,
             ),
             self._clock(),
         )
@@ -234,22 +236,23 @@ class Serve:
         if served is not None and call.attempts:
             own += (
                 f"x-sluice-upstream: {served.upstream}\r\nx-sluice-upstream-model: {served.model}\r\n"
-                f"x-sluice-attempts: {call.attempts}\r\n{lines(call.passing) if call.passing else ''}"
+                f"x-sluice-attempts: {call.attempts}\r\n"
+                f"{lines(call.upstream_headers) if call.upstream_headers else ''}"
             )
         if call.answered_at:
             own += (
                 f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\n"
                 f"x-sluice-overhead-ms: {call.overhead_s(now) * 1000:.3f}\r\n"
             )
-        if call.notes:
-            own += lines(call.notes.items())
+        if call.response_notes:
+            own += lines(call.response_notes.items())
         if call.batch_size:
             own += f"x-sluice-batch-size: {call.batch_size}\r\n"
         if call.cost is not None:
             own += f"x-sluice-cost-usd: {usd(call.cost)}\r\n"
         if call.caller is not None and call.caller.account is not None:
             account = call.caller.account
-            own += ratelimit.render(account.terms, account.standing(now))
+            own += ratelimit.render(account.limits, account.status(now))
         return own
 
     async def _flushed(self, connection: Connection) -> None:
@@ -257,7 +260,7 @@ class Serve:
         while connection.full and (transport := connection.transport) is not None:
             left = transport.get_write_buffer_size()
             try:
-                async with asyncio.timeout(STUCK_READER_S):
+                async with asyncio.timeout(WRITE_STALL_S):
                     await connection.flushed()
             except TimeoutError:
                 if transport.get_write_buffer_size() >= left:
@@ -265,7 +268,7 @@ class Serve:
                     return
 
 
-def _given(headers: CIMultiDictProxy[str], name: str) -> str | None:
+def _header_value(headers: CIMultiDictProxy[str], name: str) -> str | None:
     """A header's value; of a repeated one all values, which is no key that anybody has."""
     values = headers.getall(name, None)
     return None if values is None else values[0] if len(values) == 1 else ", ".join(values)

@@ -5,13 +5,20 @@ from typing import Any, cast
 import aiohttp.http_parser
 from aiohttp import web
 
-from gateway.http.server.connection import MAX_HEADER_BYTES, Complaint, Connection, Handler
+from gateway.http.server.connection import (
+    MAX_HEADER_BYTES,
+    BadRequestResponder,
+    Connection,
+    ConnectionHandler,
+)
 
 
 class Listener(web.Server):
     """Makes a `Connection` for every client that connects."""
 
-    def __init__(self, handler: Handler, complain: Complaint, keepalive_timeout: float) -> None:
+    def __init__(
+        self, handler: ConnectionHandler, complain: BadRequestResponder, keepalive_timeout: float
+    ) -> None:
         """`keepalive_timeout` (seconds) also bounds how long a request's head may take."""
         # A client that leaves must cancel its handler: off by default, and nothing else would tell us.
         super().__init__(cast(Any, handler), handler_cancellation=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.core.caller import Caller
-from gateway.core.errors import MODEL_NOT_FOUND, Refusal
+from gateway.core.errors import MODEL_NOT_FOUND, Rejection
 
 
 class ModelList:
@@ -21,9 +21,9 @@ class ModelList:
         data = [entry for name, entry in self._models.items() if caller.may_use(name)]
         return msgspec.json.encode({"object": "list", "data": data})
 
-    def one(self, caller: Caller, name: str) -> bytes | Refusal:
+    def one(self, caller: Caller, name: str) -> bytes | Rejection:
         """The body for one model; one that the key may not use does not exist for it."""
         entry = self._models.get(name)
         if entry is None or not caller.may_use(name):
-            return Refusal(MODEL_NOT_FOUND, f"The model `{name[:200]}` does not exist.", "model")
+            return Rejection(MODEL_NOT_FOUND, f"The model `{name[:200]}` does not exist.", "model")
         return msgspec.json.encode(entry)

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from aiohttp import HttpVersion11
 
 from gateway.core import clock
-from gateway.core.errors import Refusal
+from gateway.core.errors import Rejection
 from gateway.http.server.connection import Request
 from gateway.wire.openai.peek import render_error
 
@@ -22,7 +22,7 @@ JSON = "Content-Type: application/json\r\n"
 _LARGE = 64 * 1024  # bytes from which head and body are written apart rather than joined
 
 
-class Answer:
+class Response:
     """A whole answer: `write` it once. `keep_alive` as far as this answer decides."""
 
     __slots__ = ("_body", "_headers", "_status", "keep_alive")
@@ -34,7 +34,7 @@ class Answer:
         self.keep_alive = not close
 
     @classmethod
-    def refusal(cls, refusal: Refusal, headers: str, *, close: bool = False) -> "Answer":
+    def rejection(cls, refusal: Rejection, headers: str, *, close: bool = False) -> "Response":
         """The answer for a refusal, with its advice on retrying."""
         kind = refusal.kind
         body = render_error(refusal.message, kind.type, refusal.param, kind.code or None)
@@ -64,7 +64,7 @@ def lines(headers: Iterable[tuple[str, str]]) -> str:
     return "".join([f"{name}: {value}\r\n" for name, value in headers])
 
 
-def _advice(refusal: Refusal) -> str:
+def _advice(refusal: Rejection) -> str:
     """`retry-after` in both units, or `x-should-retry: false`; never both."""
     if refusal.retry_after is not None:
         ms = max(1, math.ceil(refusal.retry_after * 1000 - 1e-6))  # 0.35 s is 350.00000000000006 ms

@@ -10,11 +10,11 @@ from typing import cast
 
 from gateway.core.call import Call, Handler
 from gateway.core.clock import Clock
-from gateway.core.errors import DRAINING, INTERNAL_ERROR, Failure, Refusal
-from gateway.core.stream import Pumped, outcome_of
+from gateway.core.errors import DRAINING, INTERNAL_ERROR, Rejection, UpstreamFailure
+from gateway.core.stream import EventStream, outcome_of
 from gateway.http.server.connection import Request
 from gateway.http.server.stream_response import ClientStream
-from gateway.http.ticker import Sweep
+from gateway.http.ticker import Ticker
 from gateway.telemetry.logging import logger
 from gateway.wire.openai import peek as openai
 
@@ -22,8 +22,8 @@ HEARTBEAT = b": keep-alive\n\n"
 DRAIN_NOTE = "draining"
 """The message of the cancellation by which a drain that ran out of time ends a call."""
 
-BUG = Refusal(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
-DRAINED = Refusal(DRAINING, "The gateway is shutting down; send the request again.", retry_after=1.0)
+BUG = Rejection(INTERNAL_ERROR, "Internal error of the gateway; its log tells more under this request id.")
+DRAINED = Rejection(DRAINING, "The gateway is shutting down; send the request again.", retry_after=1.0)
 
 
 class StreamedCall:
@@ -57,27 +57,27 @@ class StreamedCall:
             self._start(now)
         self.client.send(HEARTBEAT, now)
 
-    async def run(self, handle: Handler, sweep: Sweep) -> ClientStream | Refusal:
+    async def run(self, handle: Handler, sweep: Ticker) -> ClientStream | Rejection:
         """Pipe the call through; a Refusal is for the caller to render, nothing has been written then."""
         sweep.add(self)
         try:
             reply = await handle(self._call)
-            if isinstance(reply, Refusal):
+            if isinstance(reply, Rejection):
                 return self._refused(reply)
-            stream = cast(Pumped, reply.stream)
+            stream = cast(EventStream, reply.stream)
             try:
                 if not self.client.started:
                     self._start(self._clock())
                 stream.attach(self.client)
-                failure = await stream.over
+                failure = await stream.finished
                 self._end(failure, in_band=stream.reader.error is not None)
             finally:
                 stream.close()
                 told = stream.reader
                 self._call.tokens, self._call.generated = told.tokens, told.generated
                 self._call.finish = told.finish
-        except Failure as failure:
-            return self._refused(failure.as_refusal())
+        except UpstreamFailure as failure:
+            return self._refused(failure.as_rejection())
         except asyncio.CancelledError as cancelled:
             if cancelled.args == (DRAIN_NOTE,) and self.client.started:
                 self._break_off(DRAINED, "shed")
@@ -97,21 +97,21 @@ class StreamedCall:
         self._call.status = 200
         self.client.start(self._headers(self._call), now)
 
-    def _refused(self, refusal: Refusal) -> ClientStream | Refusal:
+    def _refused(self, refusal: Rejection) -> ClientStream | Rejection:
         if not self.client.started:
             return refusal
         self._break_off(refusal, refusal.kind.outcome)
         return self.client
 
-    def _end(self, failure: Failure | None, *, in_band: bool) -> None:
+    def _end(self, failure: UpstreamFailure | None, *, in_band: bool) -> None:
         outcome = outcome_of(failure, in_band=in_band)
         if failure is None:
             self.client.end()
             self._call.outcome = outcome
         else:
-            self._break_off(failure.as_refusal(), outcome)
+            self._break_off(failure.as_rejection(), outcome)
 
-    def _break_off(self, why: Refusal, outcome: str) -> None:
+    def _break_off(self, why: Rejection, outcome: str) -> None:
         """Say so in the stream: no `[DONE]`, no closing chunk, so that every kind of client notices."""
         event = openai.render_error(why.message, why.kind.type, why.param, why.kind.code or None)
         self.client.send(b"data: " + event + b"\n\n", self._clock())

@@ -10,7 +10,7 @@ import msgspec
 from gateway.routing.cascade import arithmetic
 from gateway.routing.cascade.arithmetic import NUMBER, check, number
 from gateway.wire.json.schema_check import fits
-from gateway.wire.openai.chat_answer import Asked, Said, asked, said
+from gateway.wire.openai.chat_answer import AskedForm, Said, asked, said
 
 GOOD_ENDS: Final = frozenset({"stop", "tool_calls", "function_call"})
 """Reasons to finish that say the model had said all it wanted to."""
@@ -104,14 +104,14 @@ _MOST_CHOICES: Final = 8
 """Of an answer, that are looked at: a client may ask for a hundred, and nothing else runs meanwhile."""
 
 
-class Terms(NamedTuple):
+class CheckPolicy(NamedTuple):
     """The names of the checks, and the least mean log probability of an answer's tokens (None: any)."""
 
     checks: Collection[str]
     min_logprob: float | None = None
 
 
-def doubt(request: bytes, answer: bytes, terms: Terms) -> str:
+def doubt(request: bytes, answer: bytes, terms: CheckPolicy) -> str:
     """The name of the first check that one of its first choices does not pass; empty where all pass.
 
     An answer in a shape of its own is not judged.
@@ -124,20 +124,20 @@ def doubt(request: bytes, answer: bytes, terms: Terms) -> str:
     return ""
 
 
-def _finish(one: Said, form: Asked, terms: Terms) -> bool:
+def _finish(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
     # An answer that meets the client's own cap would meet it elsewhere too.
     return not is_complete(one.finish) and not (one.finish == "length" and form.capped)
 
 
-def _empty(one: Said, form: Asked, terms: Terms) -> bool:
+def _empty(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
     return is_empty(one.text) and not one.calls and not one.refused
 
 
-def _refusal(one: Said, form: Asked, terms: Terms) -> bool:
+def _refusal(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
     return one.refused or is_refusal(one.text)
 
 
-def _json(one: Said, form: Asked, terms: Terms) -> bool:
+def _json(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
     if not form.json or one.calls:
         return False
     try:
@@ -147,16 +147,16 @@ def _json(one: Said, form: Asked, terms: Terms) -> bool:
     return not (isinstance(value, dict) if form.schema is None else fits(value, form.schema))
 
 
-def _arithmetic(one: Said, form: Asked, terms: Terms) -> bool:
+def _arithmetic(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
     return arithmetic.check(one.text[:_LONGEST]).wrong > 0
 
 
-def _logprob(one: Said, form: Asked, terms: Terms) -> bool:
+def _logprob(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
     mean = mean_logprob(one.logprobs)
     return mean is not None and terms.min_logprob is not None and mean < terms.min_logprob
 
 
-_CHECKS: Final[dict[str, Callable[[Said, Asked, Terms], bool]]] = {
+_CHECKS: Final[dict[str, Callable[[Said, AskedForm, CheckPolicy], bool]]] = {
     "finish": _finish,
     "empty": _empty,
     "refusal": _refusal,

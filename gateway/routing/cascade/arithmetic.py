@@ -19,7 +19,7 @@ MOST_TOKENS: Final = 500
 """Numbers and signs of an answer that are computed with; a millisecond or two."""
 
 
-class Sums(NamedTuple):
+class CheckedSums(NamedTuple):
     """Equations in a text that could be recomputed, and how many of them are wrong."""
 
     checked: int
@@ -31,7 +31,7 @@ def number(digits: str) -> Fraction:
     return Fraction(digits.replace(",", ""))
 
 
-def check(text: str, most: int = MOST_TOKENS) -> Sums:
+def check(text: str, most: int = MOST_TOKENS) -> CheckedSums:
     """Recompute the equations between two sides of plain arithmetic, one of them a sum.
 
     A result that was rounded to its own digits is right. A side that is no complete expression, or is longer
@@ -50,7 +50,7 @@ def check(text: str, most: int = MOST_TOKENS) -> Sums:
         if len(left) > 1 and value is not None and told is not None:
             checked += 1
             wrong += abs(value - told) > _tolerance(right, value)
-    return Sums(checked, wrong)
+    return CheckedSums(checked, wrong)
 
 
 def _tolerance(right: list[str], value: Fraction) -> Fraction:

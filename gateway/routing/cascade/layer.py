@@ -6,9 +6,9 @@ from typing import Final
 
 from gateway.core.call import CHAT, Call, Candidate, Handler, Reply, Route
 from gateway.core.clock import Clock
-from gateway.core.errors import Failure, Refusal
-from gateway.routing.cascade.answer_checks import Terms, doubt
-from gateway.routing.complexity.tiers import Estimates, Ranked
+from gateway.core.errors import Rejection, UpstreamFailure
+from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
+from gateway.routing.complexity.tiers import EstimateOf, TierRanking
 from gateway.routing.router import HEADER
 from gateway.usage.call_usage import charge, wasted
 
@@ -23,21 +23,21 @@ _OF_AN_ANSWER: Final = (
     "tokens",
     "generated",
     "finish",
-    "notes",
-    "passing",
+    "response_notes",
+    "upstream_headers",
     "ready_at",
     "sent_at",
     "answered_at",
 )
 
 
-class Cascade:
+class CascadeLayer:
     """The layer. It has no part in streams, whose beginning is with the client before their end is known."""
 
     def __init__(
         self,
-        terms: Mapping[str, Terms],
-        estimate: Estimates,
+        terms: Mapping[str, CheckPolicy],
+        estimate: EstimateOf,
         total_s: Callable[[str], float],
         counted: Callable[[str, str], None],
         clock: Clock,
@@ -55,27 +55,29 @@ class Cascade:
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
 
-        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+        def handle(call: Call) -> Awaitable[Reply | Rejection]:
             terms = self._terms.get(call.route.name) if call.route is not None else None
-            if terms is None or call.stream or call.endpoint != CHAT or len(call.order) < 2:
+            if terms is None or call.stream or call.endpoint != CHAT or len(call.candidates) < 2:
                 return inner(call)
             return self._first(inner, call, terms)
 
         return handle
 
-    async def _first(self, inner: Handler, call: Call, terms: Terms) -> Reply | Refusal:
-        route, told = call.route, dict(call.notes)
+    async def _first(self, inner: Handler, call: Call, terms: CheckPolicy) -> Reply | Rejection:
+        route, told = call.route, dict(call.response_notes)
         if route is None:
             raise AssertionError("the gates above set the route")
-        ranked = Ranked(call, [one for one in route.candidates if one in call.order], self._estimate)
+        ranked = TierRanking(
+            call, [one for one in route.candidates if one in call.candidates], self._estimate
+        )
         strong = ranked.strong
         cheap = call.candidate not in strong and not ranked.alike
         reply = await inner(call)
         # Another one may have answered in its place: a candidate that could, or a fallback.
-        if not cheap or call.candidate in strong or call.candidate not in call.order:
+        if not cheap or call.candidate in strong or call.candidate not in call.candidates:
             self._counted(route.name, SKIPPED)
             return reply
-        if isinstance(reply, Refusal):
+        if isinstance(reply, Rejection):
             return reply
         doubted = doubt(call.body, reply.body, terms)
         if not doubted:
@@ -86,8 +88,8 @@ class Cascade:
             better = await _Second(call, route, told, self._clock).ask(inner, strong, reply, self._estimate)
         result = FAILED if better is None else ESCALATED
         if better is None:
-            call.changed = True  # it shall not be kept, and outlive what made it necessary
-        call.notes[HEADER] = f"cascade; {result}={doubted}"
+            call.modified = True  # it shall not be kept, and outlive what made it necessary
+        call.response_notes[HEADER] = f"cascade; {result}={doubted}"
         self._counted(route.name, result)
         return reply if better is None else better
 
@@ -107,20 +109,26 @@ class _Second:
         self._call = call
         self._route = route
         self._told = told
-        self._order = call.order
+        self._order = call.candidates
         self._clock = clock
         self._state = {name: getattr(call, name) for name in _OF_AN_ANSWER}
 
     async def ask(
-        self, inner: Handler, strong: Sequence[Candidate], reply: Reply, estimate: Estimates
+        self, inner: Handler, strong: Sequence[Candidate], reply: Reply, estimate: EstimateOf
     ) -> Reply | None:
         """The strong answer, or None: then the call is as the cheap one left it, but for what was spent."""
-        call, before = self._call, len(self._call.spent_before)
+        call, before = self._call, len(self._call.failed_usage)
         if call.candidate is not None:
             wasted(call, call.candidate, call.tokens, call.generated)
-        paid = len(call.spent_before)
-        call.notes, call.tokens, call.generated, call.finish, call.passing = self._told, None, 0, "", ()
-        call.candidate, call.order, call.spill_s = strong[0], strong, math.inf
+        paid = len(call.failed_usage)
+        call.response_notes, call.tokens, call.generated, call.finish, call.upstream_headers = (
+            self._told,
+            None,
+            0,
+            "",
+            (),
+        )
+        call.candidate, call.candidates, call.max_wait_s = strong[0], strong, math.inf
         call.ready_at = self._clock()  # for the time that the first one took is not the gateway's own
         # Not sent yet: who leaves before it is pays for no second answer.
         call.sent_at, call.answered_at, call.batch_size, call.cost = 0.0, 0.0, 0, None
@@ -128,16 +136,16 @@ class _Second:
         call.route = Route(self._route.name, self._route.encoded, tuple(strong))
         try:
             better = await inner(call)
-        except Failure:
+        except UpstreamFailure:
             better = None
         finally:
-            call.route, call.order = self._route, self._order
+            call.route, call.candidates = self._route, self._order
         if isinstance(better, Reply):
             return better
         for name, value in self._state.items():
             setattr(call, name, value)
         self._forget_time()
-        call.spent_before = call.spent_before[:before] + call.spent_before[paid:]
+        call.failed_usage = call.failed_usage[:before] + call.failed_usage[paid:]
         charge(call, call.tokens, reply.body, estimate)
         return None
 

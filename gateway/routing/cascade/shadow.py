@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from gateway.core.call import CHAT, Call, Candidate, Gate, Handler, Reply, Route
 from gateway.core.caller import BATCH, Caller
 from gateway.core.clock import Clock
-from gateway.core.errors import Failure, Refusal
-from gateway.routing.cascade.answer_checks import Terms, doubt
+from gateway.core.errors import Rejection, UpstreamFailure
+from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.routing.cascade.shadow_file import LONGEST, Pair, ShadowFile, line
-from gateway.routing.complexity.tiers import Estimates, Ranked
+from gateway.routing.complexity.tiers import EstimateOf, TierRanking
 from gateway.telemetry.logging import logger
 from gateway.wire.openai.chat_answer import said
 
@@ -22,17 +22,17 @@ KEY: Final = "shadow"
 MOST: Final = 2
 """Second answers under way at once, in one process; while there are so many, no more begin."""
 
-_CHECKS: Final = Terms(("finish", "empty", "refusal", "json", "arithmetic"))
+_CHECKS: Final = CheckPolicy(("finish", "empty", "refusal", "json", "arithmetic"))
 
 
-class Sample(NamedTuple):
+class ShadowSample(NamedTuple):
     """The share of a model's calls, and where both answers go."""
 
     share: float
     file: ShadowFile
 
 
-class Background:
+class TaskPool:
     """The tasks of a process that nobody waits for."""
 
     def __init__(self) -> None:
@@ -66,15 +66,15 @@ class Background:
             await asyncio.wait(self._tasks)
 
 
-class Shadow:
+class ShadowLayer:
     """The layer, for whole chat answers."""
 
     def __init__(
         self,
-        samples: Mapping[str, Sample],
+        samples: Mapping[str, ShadowSample],
         bill: Gate,
-        estimate: Estimates,
-        background: Background,
+        estimate: EstimateOf,
+        background: TaskPool,
         rng: Random,
         clock: Clock,
     ) -> None:
@@ -90,9 +90,9 @@ class Shadow:
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
 
-        def handle(call: Call) -> Awaitable[Reply | Refusal]:
+        def handle(call: Call) -> Awaitable[Reply | Rejection]:
             sample = self._samples.get(call.route.name) if call.route is not None else None
-            if sample is None or call.stream or call.endpoint != CHAT or len(call.order) < 2:
+            if sample is None or call.stream or call.endpoint != CHAT or len(call.candidates) < 2:
                 return inner(call)
             if self._rng.random() >= sample.share or len(call.body) > LONGEST:
                 return inner(call)
@@ -100,11 +100,13 @@ class Shadow:
 
         return handle
 
-    async def _both(self, inner: Handler, call: Call, sample: Sample) -> Reply | Refusal:
+    async def _both(self, inner: Handler, call: Call, sample: ShadowSample) -> Reply | Rejection:
         route = call.route
         if route is None:
             raise AssertionError("the gates above set the route")
-        ranked = Ranked(call, [one for one in route.candidates if one in call.order], self._estimate)
+        ranked = TierRanking(
+            call, [one for one in route.candidates if one in call.candidates], self._estimate
+        )
         tiers, body = (ranked.ascending[:1], ranked.strong), call.body
         reply = await inner(call)
         if ranked.alike:
@@ -120,21 +122,21 @@ class Shadow:
 
     def _fits(self, call: Call, reply: Reply) -> bool:
         """Whether the answer is as its model gave it and not too long to be kept, and one more may begin."""
-        return not call.changed and len(reply.body) <= LONGEST and not self._background.full
+        return not call.modified and len(reply.body) <= LONGEST and not self._background.full
 
     def _second(self, call: Call, route: Route, tier: Sequence[Candidate]) -> Call:
         """The same call, to this tier alone, behind everybody else's, at nobody's expense."""
-        second = call.stand_in(f"{call.request_id[:120]}-shadow")
+        second = call.derive(f"{call.request_id[:120]}-shadow")
         second.accepted_at = second.ready_at = self._clock()
         second.body, second.spans, second.headers = call.body, call.spans, {}
         second.caller, second.priority = self._caller, BATCH
         second.route = Route(route.name, route.encoded, tuple(tier))
-        second.candidate, second.order = tier[0], tier
-        second.deadline, second.spill_s, second.ceiling = math.inf, math.inf, None
+        second.candidate, second.candidates = tier[0], tier
+        second.deadline, second.max_wait_s, second.ceiling = math.inf, math.inf, None
         return second
 
     async def _ask(
-        self, inner: Handler, second: Call, body: bytes, first: bytes, sample: Sample, swapped: bool
+        self, inner: Handler, second: Call, body: bytes, first: bytes, sample: ShadowSample, swapped: bool
     ) -> None:
         """Write both answers down, if there is a second one; `swapped`: the first one is the strong one."""
         second.outcome = "client_gone"  # if it is cancelled
@@ -142,7 +144,7 @@ class Shadow:
         try:
             reply = await inner(second)
             second.outcome = "ok" if isinstance(reply, Reply) else reply.kind.outcome
-        except Failure as failure:
+        except UpstreamFailure as failure:
             second.outcome = failure.kind.outcome
             return
         finally:

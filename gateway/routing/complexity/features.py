@@ -51,14 +51,14 @@ class Prompt(NamedTuple):
     schema: bool = False
 
 
-class Reading(NamedTuple):
+class PromptReading(NamedTuple):
     """A prompt as the scorer sees it: dense features in the order of `NAMES`, and its words in theirs."""
 
     dense: tuple[float, ...]
     words: Sequence[str]
 
 
-def read(prompt: Prompt) -> Reading:
+def read(prompt: Prompt) -> PromptReading:
     """The features of a prompt."""
     text = prompt.text
     # One character is found a hundred times faster than several, and many faster than two.
@@ -80,7 +80,7 @@ def read(prompt: Prompt) -> Reading:
     for mark in {*marks}:
         counts[_MARKED[mark]] += 1
     counts[_NUMBERS] = len(data.translate(_DIGITS, b".,").split())
-    return Reading(
+    return PromptReading(
         (
             log(_SHORT + length * more),
             *[_LOGS[count] for count in counts[1:]],

@@ -18,7 +18,7 @@ _SHORT_SENTENCE: Final = 80
 """Letters, neutral words not counted."""
 
 
-class Told(NamedTuple):
+class Instruction(NamedTuple):
     """How many characters and words count, how many words are known at all, letters of those that count."""
 
     end: int
@@ -27,7 +27,7 @@ class Told(NamedTuple):
     letters: float
 
 
-def told(text: str, blank: str, words: Sequence[str], known: Sequence[int]) -> Told:
+def told(text: str, blank: str, words: Sequence[str], known: Sequence[int]) -> Instruction:
     """What counts of a text in lower case. `blank` is what `spaced` makes of it, `known` its words' kinds.
 
     A short last sentence does not count behind a question, or where it is no more than three quarters of all.
@@ -43,10 +43,10 @@ def told(text: str, blank: str, words: Sequence[str], known: Sequence[int]) -> T
             before = letters(words[:begin], known[:begin])
             asks, short = closed in _ASKS, last <= 3 * before
             if before and (short if short is not asks else _has_question(text, blank, end)):
-                return Told(end, begin, count, before)
-            return Told(size, count, count, before + last)
+                return Instruction(end, begin, count, before)
+            return Instruction(size, count, count, before + last)
         behind, count, closed = at, begin, text[at]
-    return Told(size, len(words), len(words), letters(words, known))
+    return Instruction(size, len(words), len(words), letters(words, known))
 
 
 def _ends(text: str) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ _STRIDE: Final = 37
 _HORIZON: Final = 3600.0
 
 
-class Recent:
+class ScoreWindow:
     """The scores of a route's last calls; at first those that came with the weights, one less each call."""
 
     __slots__ = ("_first", "_order", "_sorted", "_ties")

@@ -5,7 +5,7 @@ from math import fsum, sqrt
 from operator import mul, sub
 from typing import Final, NamedTuple
 
-from gateway.routing.complexity.features import NAMES, Prompt, Reading, grams, read
+from gateway.routing.complexity.features import NAMES, Prompt, PromptReading, grams, read
 from gateway.routing.complexity.weights import Weights
 
 GRAMS_MOST: Final = 0.25
@@ -19,7 +19,7 @@ class Reason(NamedTuple):
     added: float
 
 
-class Scorer:
+class PromptScorer:
     """One set of weights, ready to score."""
 
     __slots__ = ("_added", "_bias", "_dense", "_grams", "_means", "_squares", "_starts", "weights")
@@ -40,14 +40,14 @@ class Scorer:
         """The raw score; it orders prompts."""
         return self.judge(read(prompt))
 
-    def judge(self, reading: Reading) -> float:
+    def judge(self, reading: PromptReading) -> float:
         """The raw score of a prompt that was read."""
         score: float = self._bias + sum(map(mul, self._dense, reading.dense))
         if not self._grams:
             return score
         return score + min(max(self._words(reading), -GRAMS_MOST), GRAMS_MOST)
 
-    def _words(self, reading: Reading) -> float:
+    def _words(self, reading: PromptReading) -> float:
         found = {*filter(None, map(self._grams.get, grams(reading.words)))}
         size = fsum(map(self._squares.__getitem__, found))  # exact, so that a set's order does not matter
         return fsum(map(self._added.__getitem__, found)) / sqrt(size) if size else 0.0
@@ -61,7 +61,7 @@ class Scorer:
         """The percentage of the training prompts that score lower."""
         return min(bisect_right(self.weights.percentiles, score), 100)
 
-    def names(self, reading: Reading, up: bool, most: int = 3) -> list[str]:
+    def names(self, reading: PromptReading, up: bool, most: int = 3) -> list[str]:
         """The dense features that moved the score most in one direction, strongest first. Cheap."""
         added = list(map(mul, self._dense, map(sub, reading.dense, self._means)))
         order = sorted(range(len(added)), key=added.__getitem__, reverse=up)

@@ -3,23 +3,23 @@
 import hashlib
 from typing import Final, NamedTuple
 
-from gateway.routing.complexity.features import Reading, read
+from gateway.routing.complexity.features import PromptReading, read
 from gateway.routing.complexity.prompt import peek
-from gateway.routing.complexity.quota import REMEMBERED, Purse, Recent
-from gateway.routing.complexity.scorer import Scorer
+from gateway.routing.complexity.quota import REMEMBERED, Purse, ScoreWindow
+from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.sessions import Sessions, ShareCap
 
 CHEAP: Final = "cheap"
 STRONG: Final = "strong"
 
 
-class Choice(NamedTuple):
+class TierChoice(NamedTuple):
     """A tier, the score behind it, why in a word (score, session, cap, unread), and what was read."""
 
     tier: str
     score: float
     why: str
-    reading: Reading | None = None
+    reading: PromptReading | None = None
 
 
 class Chooser:
@@ -31,16 +31,18 @@ class Chooser:
 
     __slots__ = ("_cap", "_held", "_purse", "_recent", "_scorer", "_sessions", "_share")
 
-    def __init__(self, scorer: Scorer, share: float, cap: float = 1.0, purse: Purse | None = None) -> None:
+    def __init__(
+        self, scorer: PromptScorer, share: float, cap: float = 1.0, purse: Purse | None = None
+    ) -> None:
         self._scorer = scorer
         self._share = share
         self._purse = purse
         self._cap = ShareCap(cap)
-        self._recent = Recent(scorer.weights.percentiles)
+        self._recent = ScoreWindow(scorer.weights.percentiles)
         self._sessions = Sessions()
         self._held = 0.0  # share of the last calls that their conversation decided
 
-    def choose(self, body: bytes, key: str, extra: int, now: float) -> Choice:
+    def choose(self, body: bytes, key: str, extra: int, now: float) -> TierChoice:
         """Decide on a body. A body without a prompt is cheap.
 
         `key` is the caller's name, `extra` the nano-dollars that the strong answer is expected to cost more,
@@ -48,7 +50,7 @@ class Chooser:
         """
         seen = peek(body)
         if seen is None:
-            return Choice(CHEAP, 0.0, "unread")
+            return TierChoice(CHEAP, 0.0, "unread")
         reading = read(seen.prompt)
         score = self._scorer.judge(reading)
         session = _session(key, seen.opening)
@@ -64,7 +66,7 @@ class Chooser:
             self._sessions.raise_(session)
             if self._purse is not None:
                 self._purse.pay(extra)
-        return Choice(tier, score, why, reading)
+        return TierChoice(tier, score, why, reading)
 
     def _fresh(self, score: float, share: float, key: str) -> tuple[str, str]:
         """Tier and reason of a call that no earlier one decides; the others count in the share too."""
@@ -75,7 +77,7 @@ class Chooser:
             return CHEAP, "score"
         return (STRONG, "score") if self._cap.allows(key) else (CHEAP, "cap")
 
-    def tell(self, choice: Choice) -> str:
+    def tell(self, choice: TierChoice) -> str:
         """For `x-sluice-routing`: `complexity; tier=strong; by=score; for="length, numbers"`."""
         text = f"complexity; tier={choice.tier}; by={choice.why}"
         if choice.reading is None:

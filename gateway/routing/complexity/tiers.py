@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.core.call import Call, Candidate, Estimate
+from gateway.core.call import Call, Candidate, TokenEstimate
 from gateway.routing.complexity.selector import STRONG, Chooser
 from gateway.routing.eligibility import expected_all
-from gateway.routing.router import Picked
+from gateway.routing.router import Selection
 
 _REASON: Final = "complexity"
-Estimates = Callable[[Call], Estimate]
+EstimateOf = Callable[[Call], TokenEstimate]
 """Fills in `call.estimate` and gives it."""
 
 
-class Ranked:
+class TierRanking:
     """Candidates from the cheapest to the strongest one for a call: by price, else as they are listed.
 
     A price that is not known, or the same for all, says nothing of strength. `alike`: these are left of a
@@ -22,7 +22,7 @@ class Ranked:
 
     __slots__ = ("alike", "ascending", "costs")
 
-    def __init__(self, call: Call, candidates: Sequence[Candidate], estimate: Estimates) -> None:
+    def __init__(self, call: Call, candidates: Sequence[Candidate], estimate: EstimateOf) -> None:
         self.ascending = list(candidates)
         self.costs = [0] * len(candidates)
         self.alike = False
@@ -35,7 +35,7 @@ class Ranked:
             self.ascending = [candidates[number] for number in ranked]
             self.costs = [costs[number] for number in ranked]
         elif call.route is not None and len(costs) == len(candidates) < len(call.route.candidates):
-            self.alike = Ranked(call, call.route.candidates, estimate).extra > 0
+            self.alike = TierRanking(call, call.route.candidates, estimate).extra > 0
 
     @property
     def extra(self) -> int:
@@ -57,23 +57,23 @@ class Ranked:
         return strong + [one for one in reversed(self.ascending) if one not in strong]
 
 
-class ByComplexity:
+class ComplexityScorer:
     """`policy.route.Scorer` of one model."""
 
     __slots__ = ("_chooser", "_estimate")
 
-    def __init__(self, chooser: Chooser, estimate: Estimates) -> None:
+    def __init__(self, chooser: Chooser, estimate: EstimateOf) -> None:
         self._chooser = chooser
         self._estimate = estimate
 
-    def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> Picked:
+    def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> Selection:
         """The tier that suits what is asked, then the other ones."""
         if len(candidates) == 1:
-            return Picked(list(candidates), _REASON)
-        ranked = Ranked(call, candidates, self._estimate)
+            return Selection(list(candidates), _REASON)
+        ranked = TierRanking(call, candidates, self._estimate)
         if ranked.alike:
-            return Picked(list(candidates), _REASON)
+            return Selection(list(candidates), _REASON)
         caller = call.caller.name if call.caller is not None else ""
         choice = self._chooser.choose(call.body, caller, ranked.extra, now)
         order = ranked.descending if choice.tier == STRONG else ranked.ascending
-        return Picked(order, _REASON, self._chooser.tell(choice).removeprefix(_REASON))
+        return Selection(order, _REASON, self._chooser.tell(choice).removeprefix(_REASON))

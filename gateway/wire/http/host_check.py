@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from gateway.core.errors import INVALID_VALUE, Refusal
+from gateway.core.errors import INVALID_VALUE, Rejection
 
 MALFORMED: Final = replace(INVALID_VALUE)
 """The HTTP itself is wrong: the connection is closed behind the answer. Told apart by identity."""
@@ -22,16 +22,16 @@ _HOST = re.compile(
 _PORTS: Final = {"http": ":80", "https": ":443"}
 
 
-def refuse(method: str, target: str, headers: Mapping[str, str]) -> Refusal | None:
+def refuse(method: str, target: str, headers: Mapping[str, str]) -> Rejection | None:
     """Why this head is not to be trusted, or None."""
     host = headers.get("host")
     if host is not None and not _is_host(host):
-        return Refusal(MALFORMED, "The Host header names no host.")
+        return Rejection(MALFORMED, "The Host header names no host.")
     coding = headers.get("transfer-encoding")
     if coding is not None and coding.lower() != "chunked":
-        return Refusal(MALFORMED, "The only Transfer-Encoding that is taken is chunked.")
+        return Rejection(MALFORMED, "The only Transfer-Encoding that is taken is chunked.")
     if target[:1] != "/" and _misled(method, target, host):
-        return Refusal(MALFORMED, "The request's target and its Host header do not name the same host.")
+        return Rejection(MALFORMED, "The request's target and its Host header do not name the same host.")
     return None
 
 

@@ -2,10 +2,10 @@
 
 from math import ceil
 
-from gateway.core.caller import Standing, Terms
+from gateway.core.caller import KeyLimits, LimitStatus
 
 
-def render(terms: Terms, standing: Standing) -> str:
+def render(terms: KeyLimits, standing: LimitStatus) -> str:
     """Header lines for the limits that the key has."""
     rpm, tpm, text = terms.rpm, terms.tpm, ""
     if rpm is not None:

@@ -31,7 +31,7 @@ LONGEST = 4000
 """Characters of an upstream's message that are kept."""
 
 
-class Masker:
+class Redactor:
     """Knows one upstream's own secrets and host names, and the usual looks of everybody's."""
 
     def __init__(self, secrets: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ reader survives.
 
 from typing import Final
 
-from gateway.core.errors import INVALID_JSON, Refusal
+from gateway.core.errors import INVALID_JSON, Rejection
 
 MAX_DEPTH: Final = 128
 """Lists and objects within one another."""
@@ -22,7 +22,7 @@ _PIECE: Final = 64 * 1024
 _FEWEST_BYTES: Final = 4  # of a key: its quotes, its colon, a value
 
 
-def refuse(text: bytes) -> Refusal | None:
+def refuse(text: bytes) -> Rejection | None:
     """Why this text, which is valid JSON, is too much; None for nearly all, for what it costs to count."""
     # To split is several times as fast as to count; in a large text it is faster to go from find to find.
     if len(text) < _LARGE:
@@ -33,15 +33,15 @@ def refuse(text: bytes) -> Refusal | None:
         return None
     bare = _structure(text)
     if bare.count(b":") > MAX_KEYS:
-        return Refusal(INVALID_JSON, f"The body has more than {MAX_KEYS} keys.")
+        return Rejection(INVALID_JSON, f"The body has more than {MAX_KEYS} keys.")
     lists = bare.translate(_TO_LISTS, b":")
     if len(lists) > 2 * MAX_KEYS:
-        return Refusal(INVALID_JSON, f"The body has more than {MAX_KEYS} lists and objects.")
+        return Rejection(INVALID_JSON, f"The body has more than {MAX_KEYS} lists and objects.")
     for _ in range(MAX_DEPTH):  # each turn takes away the innermost level everywhere
         lists = lists.replace(b"[]", b"")
         if not lists:
             return None
-    return Refusal(INVALID_JSON, f"The body is nested too deeply, beyond {MAX_DEPTH} levels.")
+    return Rejection(INVALID_JSON, f"The body is nested too deeply, beyond {MAX_DEPTH} levels.")
 
 
 def _structure(text: bytes) -> bytes:

@@ -22,7 +22,7 @@ Edit = tuple[int, int, bytes]
 """`text[start:end]` becomes these bytes."""
 
 
-class Member(NamedTuple):
+class JsonMember(NamedTuple):
     """One member: its name begins at `start`, its value is `text[value:end]`.
 
     `comma` is where the comma before it stands (for the first one, `start`); `after` is where the next member
@@ -43,7 +43,7 @@ class Member(NamedTuple):
         return self.name[1:-1] == name.encode()
 
 
-def members(text: bytes) -> Iterator[Member]:
+def members(text: bytes) -> Iterator[JsonMember]:
     """Every member in order of appearance; names may repeat."""
     opening = _OPENING.match(text)
     at = comma = opening.end() if opening else len(text)
@@ -52,7 +52,7 @@ def members(text: bytes) -> Iterator[Member]:
         after = _AFTER.match(text, end)
         if after is None:
             raise AssertionError("both parts of the pattern may be empty")
-        yield Member(name[1], comma, at, name.end(), end, after.end())
+        yield JsonMember(name[1], comma, at, name.end(), end, after.end())
         at, comma = after.end(), after.start(1)
 
 

@@ -17,7 +17,7 @@ class Said(NamedTuple):
     logprobs: Sequence[float]
 
 
-class Asked(NamedTuple):
+class AskedForm(NamedTuple):
     """`json` tells that the answer must be JSON, `schema` is its shape or None, `capped` that the client set
     the longest answer itself.
     """
@@ -80,14 +80,14 @@ def said(body: bytes) -> list[Said]:
     ]
 
 
-def asked(body: bytes) -> Asked:
+def asked(body: bytes) -> AskedForm:
     """What a request's body says of the answer's form."""
     try:
         seen = _request(body)
     except (msgspec.DecodeError, RecursionError):
-        return Asked(False, None, False)
+        return AskedForm(False, None, False)
     wanted = seen.response_format if isinstance(seen.response_format, dict) else {}
     held = wanted.get("json_schema")
     schema = held.get("schema") if isinstance(held, dict) else None
     capped = seen.max_tokens is not None or seen.max_completion_tokens is not None
-    return Asked(wanted.get("type") in ("json_object", "json_schema"), schema, capped)
+    return AskedForm(wanted.get("type") in ("json_object", "json_schema"), schema, capped)

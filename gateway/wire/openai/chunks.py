@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.wire.json import members, splice
 from gateway.wire.openai import peek as openai
 from gateway.wire.openai import sse, usage
@@ -66,7 +66,7 @@ class ChunkReader:
         self.complete = False
         self.error: bytes | None = None
         self.finish = ""  # the first finish_reason
-        self.tokens: Tokens | None = None
+        self.tokens: TokenUsage | None = None
 
     @property
     def generated(self) -> int:
@@ -124,7 +124,7 @@ class ChunkReader:
         output.size += last - 6
         return self._swapped + event[known:]
 
-    def _tail(self, tail: bytes, chunk: openai.Answer) -> bytes | None:
+    def _tail(self, tail: bytes, chunk: openai.WholeAnswer) -> bytes | None:
         """What follows the known beginning, less a usage that is null; None if it needs a closer look."""
         if not self._strip or chunk.usage is openai.NULL:
             return tail
@@ -202,7 +202,7 @@ class ChunkReader:
         self._seen = b"data: " + data[:known]
         self._swapped = b"".join([b"data: ", *members.edited(data[:known], before)])
 
-    def _note(self, chunk: openai.Answer, data: bytes) -> None:
+    def _note(self, chunk: openai.WholeAnswer, data: bytes) -> None:
         choices = chunk.choices
         if choices:
             finishing = False

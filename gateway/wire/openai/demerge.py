@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.core.call import COMPLETIONS, EMBEDDINGS, Tokens
+from gateway.core.call import COMPLETIONS, EMBEDDINGS, TokenUsage
 from gateway.wire.openai import peek as openai
 from gateway.wire.openai.item_weight import size
 from gateway.wire.openai.usage_split import split_usage, sum_usage
@@ -44,7 +44,7 @@ def split(
     counts: Sequence[int],
     weights: Sequence[Sequence[int]],
     model: bytes,
-) -> list[tuple[bytes, Tokens | None]] | None:
+) -> list[tuple[bytes, TokenUsage | None]] | None:
     """Each member's own answer, and its share of the usage (None where the upstream tells none).
 
     `counts` are the members' items in the order in which they were sent, `weights` the estimated tokens of
@@ -60,7 +60,7 @@ def split(
     own = [items[start:end] for start, end in spans]
     outputs = [0 if endpoint == EMBEDDINGS else sum(map(_generated, mine)) for mine in own]
     usage = split_usage(fields.get("usage", openai.NULL), [sum(one) for one in weights], outputs)
-    out: list[tuple[bytes, Tokens | None]] = []
+    out: list[tuple[bytes, TokenUsage | None]] = []
     for at, (mine, (block, tokens)) in enumerate(zip(own, usage, strict=True)):
         theirs = {**fields, "usage": block} if "usage" in fields else fields
         out.append((_render(endpoint, theirs, enumerate(mine), model, at), tokens))
@@ -69,7 +69,7 @@ def split(
 
 def join(
     endpoint: str, answers: Sequence[bytes], offsets: Sequence[int], model: bytes, total: int
-) -> tuple[bytes, Tokens | None] | None:
+) -> tuple[bytes, TokenUsage | None] | None:
     """One answer to a list of `total` items that was sent in parts, beginning at `offsets`; and its usage.
 
     Usage is summed; None where the upstream tells none. None for all: an answer does not fit its part.

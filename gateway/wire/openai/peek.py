@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Refusal
+from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
 from gateway.wire.json import limits as json_bounds
 from gateway.wire.openai import request_limits as request_caps
 
@@ -28,18 +28,18 @@ class Peek(Struct):
     engine_fields: tuple[str, ...] = ()
 
 
-class Choice(Struct, gc=False):
+class AnswerChoice(Struct, gc=False):
     """A choice of an answer or of a chunk, as far as the gateway looks."""
 
     finish_reason: Any = None
 
 
-class Answer(Struct, gc=False):
+class WholeAnswer(Struct, gc=False):
     """A whole answer or one chunk of a stream."""
 
     model: Any = None
     object: Any = None
-    choices: list[Choice] | None = None
+    choices: list[AnswerChoice] | None = None
     usage: msgspec.Raw = NULL
     error: msgspec.Raw = NULL
 
@@ -62,35 +62,35 @@ class UpstreamError(Struct):
     status: int | None = None
 
 
-decode_answer = msgspec.json.Decoder(Answer).decode
+decode_answer = msgspec.json.Decoder(WholeAnswer).decode
 _loose_decoder = msgspec.json.Decoder(_LooseAnswer)
 
 
-def peek_request(body: bytes) -> Peek | Refusal:
+def peek_request(body: bytes) -> Peek | Rejection:
     """Read `model` and `stream` of a request body, and whether it keeps within its bounds.
 
     Whatever else is in it is the upstream's business.
     """
     if body.startswith(_BOMS):
-        return Refusal(INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8.")
+        return Rejection(INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8.")
     try:
         seen = request_caps.decode(body)
     except msgspec.ValidationError as error:
-        return request_caps.no_number(error) or Refusal(
+        return request_caps.no_number(error) or Rejection(
             INVALID_JSON, f"The body must be a JSON object: {error}."
         )
     except RecursionError:
-        return Refusal(INVALID_JSON, "The body is nested too deeply.")
+        return Rejection(INVALID_JSON, "The body is nested too deeply.")
     except msgspec.DecodeError as error:
-        return Refusal(INVALID_JSON, f"The body is not valid JSON: {error}.")
+        return Rejection(INVALID_JSON, f"The body is not valid JSON: {error}.")
     if not _is_utf8(body):
-        return Refusal(INVALID_JSON, "The body is not UTF-8.")
+        return Rejection(INVALID_JSON, "The body is not UTF-8.")
     if not isinstance(seen.model, str) or not seen.model:
-        return Refusal(INVALID_VALUE, "`model` must be given, as a non-empty string.", "model")
+        return Rejection(INVALID_VALUE, "`model` must be given, as a non-empty string.", "model")
     if not isinstance(seen.stream, bool | None):
-        return Refusal(INVALID_VALUE, "`stream` must be true or false.", "stream")
+        return Rejection(INVALID_VALUE, "`stream` must be true or false.", "stream")
     found = request_caps.look(seen)
-    if isinstance(found, Refusal):
+    if isinstance(found, Rejection):
         return found
     return json_bounds.refuse(body) or Peek(seen.model, bool(seen.stream), found)
 
@@ -106,12 +106,12 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def peek_whole(body: bytes) -> Answer | None:
+def peek_whole(body: bytes) -> WholeAnswer | None:
     """As `peek_answer`, for a whole answer: None also when it is not UTF-8."""
     return peek_answer(body) if _is_utf8(body) else None
 
 
-def peek_answer(body: bytes) -> Answer | None:
+def peek_answer(body: bytes) -> WholeAnswer | None:
     """Read an upstream's JSON; None when it is no JSON object."""
     try:
         return decode_answer(body)
@@ -123,10 +123,10 @@ def peek_answer(body: bytes) -> Answer | None:
         loose = _loose_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return Answer(model=loose.model, object=loose.object, error=loose.error)
+    return WholeAnswer(model=loose.model, object=loose.object, error=loose.error)
 
 
-def finish_of(answer: Answer) -> str:
+def finish_of(answer: WholeAnswer) -> str:
     """The finish_reason of its first choice; empty where there is none."""
     reason = answer.choices[0].finish_reason if answer.choices else None
     return reason if isinstance(reason, str) else ""
@@ -138,7 +138,7 @@ def finish_in(body: bytes) -> str:
     return "" if answer is None else finish_of(answer)
 
 
-def is_error(answer: Answer) -> bool:
+def is_error(answer: WholeAnswer) -> bool:
     """Whether this JSON is an error, in OpenAI's shape or in the flat one (`"object": "error"`)."""
     return answer.object == "error" or (answer.error is not NULL and bytes(answer.error) not in _NO_ERROR)
 

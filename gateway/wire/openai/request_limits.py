@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import astuple
 
-from gateway.core.errors import INVALID_VALUE, Refusal
+from gateway.core.errors import INVALID_VALUE, Rejection
 
 MOST_CHOICES: Final = 128
 """`n` and `best_of`: OpenAI's own bound."""
@@ -32,7 +32,7 @@ _Whole = int | float | _Text | _Other
 """The same for numbers that stay whole; Python's own limit of their digits holds."""
 
 
-class Asked(Struct, gc=False):
+class LimitedFields(Struct, gc=False):
     """The members of a request that are looked at; None where one is absent or null."""
 
     model: Any = None
@@ -93,7 +93,7 @@ class Asked(Struct, gc=False):
     lora: Any = None
 
 
-_FIELDS: Final = Asked.__struct_fields__
+_FIELDS: Final = LimitedFields.__struct_fields__
 _MULTIPLIERS: Final = _FIELDS.index("n")
 _ENGINE: Final = _FIELDS.index("cache_salt")
 ENGINE_FIELDS: Final = _FIELDS[_ENGINE:]
@@ -113,19 +113,19 @@ _RANGES: Final = {
 _NEITHER: Final = (None,) * (len(_FIELDS) - _MULTIPLIERS)
 _PLACE = re.compile(r"`\$\.(\w+)")
 
-decode: Final = msgspec.json.Decoder(Asked).decode
+decode: Final = msgspec.json.Decoder(LimitedFields).decode
 
 
-def no_number(error: msgspec.ValidationError) -> Refusal | None:
+def no_number(error: msgspec.ValidationError) -> Rejection | None:
     """The refusal for what `decode` does not take for a number; None for any other error of it."""
     place = _PLACE.search(str(error))
     if place is None:
         return None
     message = f"`{place[1]}` must be a number, a finite one and not of thousands of digits."
-    return Refusal(INVALID_VALUE, message, place[1])
+    return Rejection(INVALID_VALUE, message, place[1])
 
 
-def look(asked: Asked) -> Refusal | tuple[str, ...]:
+def look(asked: LimitedFields) -> Rejection | tuple[str, ...]:
     """Which of ENGINE_FIELDS are set, or why the request would be too much work."""
     values = astuple(asked)
     if values[_MULTIPLIERS:] == _NEITHER:
@@ -136,15 +136,15 @@ def look(asked: Asked) -> Refusal | tuple[str, ...]:
     return tuple(field for field in ENGINE_FIELDS if getattr(asked, field) is not None)
 
 
-def _too_much(field: str, value: object) -> Refusal | None:
+def _too_much(field: str, value: object) -> Rejection | None:
     if field not in _RANGES:
         if not isinstance(value, list) or len(value) <= MOST_ENDS:
             return None
-        return Refusal(INVALID_VALUE, f"`{field}` may have at most {MOST_ENDS} entries.", field)
+        return Rejection(INVALID_VALUE, f"`{field}` may have at most {MOST_ENDS} entries.", field)
     low, high = _RANGES[field]
     if low <= _number(value, low) <= high:
         return None
-    return Refusal(INVALID_VALUE, f"`{field}` must be a number from {low} to {high}.", field)
+    return Rejection(INVALID_VALUE, f"`{field}` must be a number from {low} to {high}.", field)
 
 
 def _number(value: object, neutral: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 
 MOST: Final = 10**9
 """More tokens than any call uses. An upstream may say nonsense, which must not ruin an account."""
@@ -76,7 +76,7 @@ _TOTALS: Final = frozenset(
 )
 
 
-def tokens(block: Raw) -> Tokens | None:
+def tokens(block: Raw) -> TokenUsage | None:
     """The counts of a usage block; what is missing counts as 0.
 
     None for null, for another shape, for a block without any count, and where a total is no number: then
@@ -103,7 +103,7 @@ def tokens(block: Raw) -> Tokens | None:
     return _tokens(halves or usage.total_tokens or 0, 0, usage.prompt_cache_hit_tokens or 0, 0)
 
 
-def _openai(usage: _Usage) -> Tokens:
+def _openai(usage: _Usage) -> TokenUsage:
     given, made = usage.prompt_tokens or 0, usage.completion_tokens or 0
     details, more = usage.prompt_tokens_details, usage.completion_tokens_details
     cached = (details.cached_tokens if details is not None else None) or (
@@ -125,7 +125,7 @@ def _openai(usage: _Usage) -> Tokens:
     return _tokens(given, made, cached, reasoning, written, long)
 
 
-def _anthropic(usage: _Usage) -> Tokens:
+def _anthropic(usage: _Usage) -> TokenUsage:
     read, parts = usage.cache_read_input_tokens or 0, usage.cache_creation or _NOT_WRITTEN
     long = max(0, parts.ephemeral_1h_input_tokens or 0)
     written = usage.cache_creation_input_tokens or long + (parts.ephemeral_5m_input_tokens or 0)
@@ -134,7 +134,7 @@ def _anthropic(usage: _Usage) -> Tokens:
     return _tokens(given, usage.output_tokens or 0, read, thinking, written, long)
 
 
-def _responses(usage: _Usage) -> Tokens:
+def _responses(usage: _Usage) -> TokenUsage:
     """OpenAI's newer names: as its older ones, all parts are subsets."""
     details, more = usage.input_tokens_details or _NO_INPUT, usage.output_tokens_details or _NO_OUTPUT
     return _tokens(
@@ -146,25 +146,27 @@ def _responses(usage: _Usage) -> Tokens:
     )
 
 
-def _gemini(usage: _Usage) -> Tokens:
+def _gemini(usage: _Usage) -> TokenUsage:
     thoughts = max(0, usage.thoughts_token_count or 0)
     given = max(0, usage.prompt_token_count or 0) + max(0, usage.tool_use_prompt_token_count or 0)
     made = max(0, usage.candidates_token_count or 0) + thoughts
     return _tokens(given, made, usage.cached_content_token_count or 0, thoughts)
 
 
-def _tokens(given: int, made: int, cached: int, reasoning: int, written: int = 0, long: int = 0) -> Tokens:
+def _tokens(
+    given: int, made: int, cached: int, reasoning: int, written: int = 0, long: int = 0
+) -> TokenUsage:
     """Kept within bounds: nothing negative, nothing absurd, no part larger than its whole."""
     if (
         0 <= cached <= given <= MOST
         and 0 <= reasoning <= made <= MOST
         and 0 <= long <= written <= given - cached
     ):
-        return Tokens(given, made, cached, reasoning, written, long)
+        return TokenUsage(given, made, cached, reasoning, written, long)
     given, made = min(max(given, 0), MOST), min(max(made, 0), MOST)
     cached = min(max(cached, 0), given)
     written = min(max(written, 0), given - cached)
-    return Tokens(given, made, cached, min(max(reasoning, 0), made), written, min(max(long, 0), written))
+    return TokenUsage(given, made, cached, min(max(reasoning, 0), made), written, min(max(long, 0), written))
 
 
 def _loosely(block: Raw) -> _Usage | None:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from gateway.core.call import Tokens
+from gateway.core.call import TokenUsage
 from gateway.wire.openai import usage
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -39,7 +39,7 @@ def shares(total: int, weights: Sequence[int], least: int = 0) -> list[int]:
 
 def split_usage(
     block: Raw, inputs: Sequence[int], outputs: Sequence[int]
-) -> list[tuple[bytes | Raw, Tokens | None]]:
+) -> list[tuple[bytes | Raw, TokenUsage | None]]:
     """A usage block for each member, and what it says; all counts sum up to the upstream's.
 
     Input is shared by the members' estimated inputs, output by the sizes of their answers, and details by
@@ -70,7 +70,7 @@ def split_usage(
     return [(one, usage.tokens(Raw(one))) for one in blocks]
 
 
-def sum_usage(blocks: Sequence[Raw]) -> tuple[bytes | Raw, Tokens | None]:
+def sum_usage(blocks: Sequence[Raw]) -> tuple[bytes | Raw, TokenUsage | None]:
     """One usage block for several calls that answer one request, and what it says.
 
     Calls without usage count as nothing; where none has any, the first one's word stands.
