@@ -1,4 +1,4 @@
-"""Writes the dashboards that Grafana is provisioned with: `python -m grafana.build`."""
+"""Writes the dashboards: `python -m grafana.build`."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ DASHBOARDS = {"operator.json": operator_dashboard.build, "money.json": money_das
 
 
 def pages() -> dict[str, str]:
-    """The files' contents by their names."""
+    """File contents by file name."""
     return {name: json.dumps(build(), indent=1) + "\n" for name, build in DASHBOARDS.items()}
 
 

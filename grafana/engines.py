@@ -1,4 +1,4 @@
-"""What engines say of themselves, in vLLM's, SGLang's or llama.cpp's names, beside our view of them."""
+"""Metrics of the engines themselves (vLLM, SGLang, llama.cpp) beside the gateway's view of them."""
 
 from typing import Final
 
@@ -7,8 +7,8 @@ from grafana.promql import BOTH, UPSTREAM, quantile, rate
 
 _RUNNING: Final = "vllm:num_requests_running or sglang:num_running_reqs or llamacpp:requests_processing"
 _WAITING: Final = "vllm:num_requests_waiting or sglang:num_queue_reqs or llamacpp:requests_deferred"
-_MADE: Final = "vllm:generation_tokens_total"
-_EACH: Final = "engine {{instance}}"
+_GENERATED: Final = "vllm:generation_tokens_total"
+_LEGEND: Final = "engine {{instance}}"
 
 
 def panels() -> list[Placed]:
@@ -17,70 +17,73 @@ def panels() -> list[Placed]:
 
 
 def _load() -> list[Placed]:
-    ours = f"sum by (upstream) (sluice_inflight{{{UPSTREAM}}})"
-    depth = f"sum by (upstream) (sluice_queue_depth{{{UPSTREAM}}})"
-    found, asked = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
+    ours = f"sum by (upstream) (sluice_upstream_inflight{{{UPSTREAM}}})"
+    depth = f"sum by (upstream) (sluice_upstream_queue_depth{{{UPSTREAM}}})"
+    hits, queries = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
     return [
         lines(
-            "Running: theirs and ours",
-            [Query(f"sum by (instance) ({_RUNNING})", _EACH), Query(ours, "sent to {{upstream}}")],
+            "Running requests: engine and gateway",
+            [Query(f"sum by (instance) ({_RUNNING})", _LEGEND), Query(ours, "sent to {{upstream}}")],
             width=6,
-            tells="An engine that runs more than was sent has other callers too.",
+            description="An engine that runs more than the gateway has sent serves other clients too.",
         ),
         lines(
-            "Waiting: there and here",
-            [Query(f"sum by (instance) ({_WAITING})", _EACH), Query(depth, "here for {{upstream}}")],
+            "Queued requests: engine and gateway",
+            [Query(f"sum by (instance) ({_WAITING})", _LEGEND), Query(depth, "gateway, for {{upstream}}")],
             width=6,
-            tells="Calls that wait in the engine are beyond our order and deadlines: lower max_concurrency.",
+            description="The gateway cannot order requests that queue in the engine. If there are many, "
+            "lower max_concurrency.",
         ),
         lines(
-            "KV cache in use",
-            [Query("max by (instance) (vllm:kv_cache_usage_perc or sglang:token_usage)", _EACH)],
+            "KV cache usage",
+            [Query("max by (instance) (vllm:kv_cache_usage_perc or sglang:token_usage)", _LEGEND)],
             unit="percentunit",
             most=1,
             width=6,
-            tells="Near 100 % the engine puts calls back and does their work again.",
+            description="Near 100 % the engine preempts requests and repeats their work.",
         ),
         lines(
-            "Prompt tokens found in the prefix cache",
-            [Query(f"{rate(found, '', 'instance')} / {rate(asked, '', 'instance')}", _EACH)],
+            "Prefix cache hit rate",
+            [Query(f"{rate(hits, '', 'instance')} / {rate(queries, '', 'instance')}", _LEGEND)],
             unit="percentunit",
             most=1,
             width=6,
+            description="Share of prompt tokens.",
         ),
     ]
 
 
 def _speed() -> list[Placed]:
     ours = quantile(0.99, "sluice_time_to_first_token_seconds", BOTH, "upstream")
-    made = rate("sluice_tokens_total", f'type="output",{BOTH}', "upstream")
+    tokens = rate("sluice_tokens_total", f'type="output",{BOTH}', "upstream")
     return [
         lines(
-            "First token p99: theirs and ours",
+            "Time to first token, p99: engine and gateway",
             [
-                Query(quantile(0.99, "vllm:time_to_first_token_seconds", "", "instance"), _EACH),
+                Query(quantile(0.99, "vllm:time_to_first_token_seconds", "", "instance"), _LEGEND),
                 Query(ours, "through {{upstream}}"),
             ],
             unit="s",
             width=6,
-            tells="What lies between the two is the way there and back.",
+            description="The difference is the network between the two.",
         ),
         lines(
-            "Time in the engine's queue, p99",
-            [Query(quantile(0.99, "vllm:request_queue_time_seconds", "", "instance"), _EACH)],
+            "Engine queue time, p99",
+            [Query(quantile(0.99, "vllm:request_queue_time_seconds", "", "instance"), _LEGEND)],
             unit="s",
             width=6,
         ),
         lines(
-            "Calls put back for want of memory",
-            [Query(rate("vllm:num_preemptions_total", "", "instance"), _EACH)],
+            "Preemptions",
+            [Query(rate("vllm:num_preemptions_total", "", "instance"), _LEGEND)],
             unit="ops",
             width=6,
+            description="Requests that the engine interrupted because its KV cache was full.",
         ),
         lines(
-            "Output tokens a second: theirs and ours",
-            [Query(rate(_MADE, "", "instance"), _EACH), Query(made, "from {{upstream}}")],
+            "Output tokens per second: engine and gateway",
+            [Query(rate(_GENERATED, "", "instance"), _LEGEND), Query(tokens, "from {{upstream}}")],
             width=6,
-            tells="Ours count when a call is over.",
+            description="The gateway counts a request's tokens when it ends.",
         ),
     ]

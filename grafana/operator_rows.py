@@ -1,4 +1,4 @@
-"""What stands below the operator's first screen: a row of panels for each part of the gateway."""
+"""What stands below the operator's first screen: one row of panels for each part of the gateway."""
 
 from typing import Any, Final
 
@@ -7,32 +7,32 @@ from grafana.panels import BAD, GOOD, WARN, Placed, Query, lines, states
 from grafana.promql import BOTH, KEY, MODEL, UPSTREAM, mean, quantile, rate
 
 _REQUESTS: Final = "sluice_requests_total"
-_WAIT: Final = "sluice_queue_wait_seconds"
+_WAIT: Final = "sluice_upstream_queue_wait_seconds"
 
 
 def rows() -> list[tuple[str, list[Placed]]]:
-    """Heading and panels of each."""
+    """Heading and panels of each row."""
     return [
         ("Outcomes", _outcomes()),
         ("Latency", _latency()),
-        ("Queue and places", _queue()),
-        ("Breaker, retries, fallbacks, routes", _upstreams()),
-        ("The engines' own numbers, beside ours", engines.panels()),
-        ("Batches", _batches()),
+        ("Queue and concurrency", _queue()),
+        ("Breakers, retries, fallbacks, routing", _upstreams()),
+        ("Engine metrics", engines.panels()),
+        ("Batching", _batching()),
         ("Cache", _cache()),
         ("Limits and estimates", _limits()),
-        ("The gateway itself", _itself()),
+        ("Gateway", _gateway()),
     ]
 
 
 def _rates(title: str, series: str, where: str, by: str, unit: str = "reqps", **more: Any) -> Placed:
-    """A counter's growth a second, a line for each value of the labels `by`."""
+    """A counter's growth per second, one line for each value of the labels `by`."""
     legend = " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
     return lines(title, [Query(rate(series, where, by), legend)], unit=unit, **more)
 
 
 def _times(title: str, histogram: str, where: str, by: str = "", **more: Any) -> Placed:
-    """Half and hundredth slowest: a pair of lines for each value of the label `by`."""
+    """Median and p99: two lines for each value of the label `by`."""
     label = f"{{{{{by}}}}} " if by else ""
     both = [Query(quantile(q, histogram, where, by), f"{label}p{round(q * 100)}") for q in (0.5, 0.99)]
     return lines(title, both, unit="s", **more)
@@ -43,79 +43,81 @@ def _median(title: str, histogram: str, where: str, by: str, **more: Any) -> Pla
 
 
 def _outcomes() -> list[Placed]:
+    failed = f'status!="200",{MODEL}'
     return [
-        _rates("Calls by outcome", _REQUESTS, MODEL, "outcome", stacked=True),
-        _rates("Calls by model", _REQUESTS, MODEL, "model", stacked=True),
-        _rates("Calls by status, but 200", _REQUESTS, f'status!="200",{MODEL}', "status", stacked=True),
+        _rates("Requests by outcome", _REQUESTS, MODEL, "outcome", stacked=True),
+        _rates("Requests by model", _REQUESTS, MODEL, "model", stacked=True),
+        _rates("Responses other than 200 by status", _REQUESTS, failed, "status", stacked=True),
     ]
 
 
 def _latency() -> list[Placed]:
     slowest = quantile(0.99, "sluice_request_duration_seconds", MODEL, "model")
     return [
-        lines("Whole call by model, p99", [Query(slowest, "{{model}}")], unit="s"),
-        _times("First token by upstream", "sluice_time_to_first_token_seconds", BOTH, "upstream"),
-        _times("Time for each output token", "sluice_time_per_output_token_seconds", BOTH, "upstream"),
+        lines("Request duration by model, p99", [Query(slowest, "{{model}}")], unit="s"),
+        _times("Time to first token by upstream", "sluice_time_to_first_token_seconds", BOTH, "upstream"),
+        _times("Time per output token by upstream", "sluice_time_per_output_token_seconds", BOTH, "upstream"),
         _times(
-            "Gateway's own time",
-            "sluice_overhead_seconds",
+            "Gateway overhead",
+            "sluice_gateway_overhead_seconds",
             "",
-            tells="Waiting excluded; all calls, whatever the filters.",
+            description="Time in the queue excluded. All requests; the filters do not apply.",
         ),
-        _median("Prompt tokens of a call, median", "sluice_prompt_tokens", MODEL, "model"),
-        _median("Output tokens of a call, median", "sluice_output_tokens", MODEL, "model"),
+        _median("Input tokens per request, median", "sluice_request_input_tokens", MODEL, "model"),
+        _median("Output tokens per request, median", "sluice_response_output_tokens", MODEL, "model"),
     ]
 
 
 def _queue() -> list[Placed]:
-    taken = f"sum by (upstream) (sluice_inflight{{{UPSTREAM}}})"
-    places = f"sum by (upstream) (sluice_max_concurrency{{{UPSTREAM}}})"
-    waiting = f"sum by (upstream) (sluice_queue_depth{{{UPSTREAM}}})"
-    oldest = f"max by (upstream) (sluice_queue_oldest_seconds{{{UPSTREAM}}})"
+    taken = f"sum by (upstream) (sluice_upstream_inflight{{{UPSTREAM}}})"
+    slots = f"sum by (upstream) (sluice_upstream_max_concurrency{{{UPSTREAM}}})"
+    waiting = f"sum by (upstream) (sluice_upstream_queue_depth{{{UPSTREAM}}})"
+    oldest = f"max by (upstream) (sluice_upstream_queue_oldest_wait_seconds{{{UPSTREAM}}})"
     return [
         lines(
-            "Places taken",
-            [Query(f"{taken} / {places}", "{{upstream}}")],
+            "Concurrency slots in use",
+            [Query(f"{taken} / {slots}", "{{upstream}}")],
             unit="percentunit",
             width=6,
-            tells="Calls in flight, as a part of max_concurrency. At 100 % calls wait here.",
+            description="In flight, as a share of max_concurrency. At 100 % requests queue in the gateway.",
         ),
-        lines("Waiting in the gateway", [Query(waiting, "{{upstream}}")], width=6),
-        lines("Oldest that waits", [Query(oldest, "{{upstream}}")], unit="s", width=6),
-        _times("Wait of those that have gone on", _WAIT, UPSTREAM, "upstream", width=6),
+        lines("Queue depth", [Query(waiting, "{{upstream}}")], width=6),
+        lines("Oldest queued request", [Query(oldest, "{{upstream}}")], unit="s", width=6),
+        _times(
+            "Queue wait", _WAIT, UPSTREAM, "upstream", width=6, description="Of requests that left the queue."
+        ),
     ]
 
 
 def _upstreams() -> list[Placed]:
-    breaker = f"max by (upstream) (sluice_breaker_state{{{UPSTREAM}}})"
+    breaker = f"max by (upstream) (sluice_upstream_breaker_state{{{UPSTREAM}}})"
+    routing = "sluice_routing_decisions_total"
     return [
         states(
-            "Breaker",
+            "Circuit breaker",
             Query(breaker, "{{upstream}}"),
             [("closed", GOOD), ("half-open", WARN), ("open", BAD)],
         ),
-        _rates(
-            "Calls to upstreams by verdict", "sluice_upstream_attempts_total", UPSTREAM, "upstream, verdict"
-        ),
-        _rates("Retries, by what caused them", "sluice_retries_total", UPSTREAM, "upstream, reason"),
+        _rates("Attempts by result", "sluice_upstream_attempts_total", UPSTREAM, "upstream, result"),
+        _rates("Retries by reason", "sluice_retries_total", UPSTREAM, "upstream, reason"),
         _rates(
             "Fallbacks: from model, to model",
             "sluice_fallbacks_total",
             'from_model=~"$model"',
             "from_model, to_model",
         ),
-        _rates("Routes: model, upstream, reason", "sluice_routed_total", BOTH, "model, upstream, reason"),
-        _rates("Cascades: model, result", "sluice_cascade_total", MODEL, "model, result"),
+        _rates("Routing decisions by reason", routing, BOTH, "model, upstream, reason"),
+        _rates("Cascades by result", "sluice_cascade_requests_total", MODEL, "model, result"),
         lines(
-            "Too long, or cut short",
+            "Context overflows and truncated responses",
             [
                 Query(
                     rate("sluice_context_overflows_total", MODEL, "model, action"),
-                    "{{model}} did not fit: {{action}}",
+                    "{{model}} overflow: {{action}}",
                 ),
                 Query(
-                    rate("sluice_finish_length_total", MODEL, "model, cause"),
-                    "{{model}} cut by: {{cause}}",
+                    rate("sluice_truncated_responses_total", MODEL, "model, cause"),
+                    "{{model}} truncated by: {{cause}}",
                 ),
             ],
             unit="reqps",
@@ -123,55 +125,69 @@ def _upstreams() -> list[Placed]:
     ]
 
 
-def _batches() -> list[Placed]:
+def _batching() -> list[Placed]:
     size, wait = "sluice_batch_size", "sluice_batch_wait_seconds"
     return [
-        lines("Callers in a batch, mean", [Query(mean(size, MODEL, "model"), "{{model}}")], width=6),
-        _rates("What released them", f"{wait}_count", MODEL, "release", stacked=True, width=6),
-        _times("Held back for", wait, MODEL, "model", width=6),
-        _rates("Tokens in vain", "sluice_batch_wasted_tokens_total", MODEL, "model", "short", width=6),
+        lines(
+            "Batch size, mean",
+            [Query(mean(size, MODEL, "model"), "{{model}}")],
+            width=6,
+            description="Requests per upstream call, of requests that may share one.",
+        ),
+        _rates("Requests by flush reason", f"{wait}_count", MODEL, "flush_reason", stacked=True, width=6),
+        _times("Batching delay", wait, MODEL, "model", width=6),
+        _rates(
+            "Wasted tokens",
+            "sluice_batch_wasted_tokens_total",
+            MODEL,
+            "model",
+            "short",
+            width=6,
+            description="Input tokens per second of clients that left after their batch was sent.",
+        ),
     ]
 
 
 def _cache() -> list[Placed]:
     return [
-        _rates("What the cache did", "sluice_cache_requests_total", "", "result", stacked=True),
-        lines("Answers kept in memory", [Query("sum(sluice_cache_entries)", "answers")]),
-        lines("Memory they take", [Query("sum(sluice_cache_bytes)", "bytes")], unit="bytes"),
+        _rates("Requests by cache result", "sluice_cache_requests_total", "", "result", stacked=True),
+        lines("Cached responses in memory", [Query("sum(sluice_cache_entries)", "responses")]),
+        lines("Cache memory", [Query("sum(sluice_cache_bytes)", "bytes")], unit="bytes"),
     ]
 
 
 def _limits() -> list[Placed]:
+    estimated = "sluice_usage_estimated_attempts_total"
     return [
-        _rates("Refused by limits", "sluice_limit_rejections_total", KEY, "key, limit"),
+        _rates("Requests rejected by limits", "sluice_limit_rejections_total", KEY, "key, limit"),
         _median(
             "Input tokens, counted / estimated, median",
             "sluice_token_estimate_ratio",
             MODEL,
             "model",
-            tells="1 is exact. Above 1 the estimate is too low.",
+            description="1 is exact. Above 1 the estimate is too low.",
         ),
-        _rates("Calls whose usage is estimated", "sluice_estimated_usage_total", BOTH, "model, upstream"),
+        _rates("Attempts with estimated usage", estimated, BOTH, "model, upstream"),
     ]
 
 
-def _itself() -> list[Placed]:
+def _gateway() -> list[Placed]:
     generation = Query("max by (instance) (sluice_config_generation)", "{{instance}} generation")
     refused = Query("1 - min by (instance) (sluice_config_reload_success)", "{{instance}} refused")
     lost = [
-        Query(rate("sluice_usage_write_errors_total"), "writes of usage that failed"),
+        Query(rate("sluice_usage_write_errors_total"), "usage write errors"),
         Query(rate("sluice_log_lines_dropped_total"), "log lines dropped"),
     ]
     return [
         states(
             "Redis",
             Query("min by (instance) (sluice_redis_up)", "{{instance}}"),
-            [("away", BAD), ("up", GOOD)],
+            [("down", BAD), ("up", GOOD)],
             width=5,
         ),
-        _rates("Trouble with Redis", "sluice_redis_errors_total", "", "kind", "ops", width=5),
-        lines("Config in force, refused reloads", [generation, refused], width=5),
-        lines("Writes and lines lost", lost, unit="ops", width=5),
+        _rates("Redis errors by kind", "sluice_redis_errors_total", "", "kind", "ops", width=5),
+        lines("Config generation and refused reloads", [generation, refused], width=5),
+        lines("Usage write errors and dropped log lines", lost, unit="ops", width=5),
         lines(
             "Gateways by version",
             [Query("count by (version) (sluice_build_info)", "{{version}}")],

@@ -5,107 +5,108 @@ from typing import Final
 from grafana.panels import BAD, GOOD, WARN, Column, Placed, Query, lines, stat, table
 from grafana.promql import BOTH, MODEL, UPSTREAM, quantile, rate, share
 
-# Whose fault it is: each outcome of docs/operations.md but `ok` belongs to one of these.
+# Each outcome in docs/monitoring.md except `ok` has one of these owners.
 OURS: Final = "internal_error|shed"
 UPSTREAMS: Final = "upstream_error|upstream_timeout|truncated"
-CALLERS: Final = "client_error|limited|client_gone"
+CLIENTS: Final = "client_error|limited|client_gone"
 
 _REQUESTS: Final = "sluice_requests_total"
 _DURATION: Final = "sluice_request_duration_seconds"
 _FIRST: Final = "sluice_time_to_first_token_seconds"
-_OVERHEAD: Final = "sluice_overhead_seconds"
-_WAIT: Final = "sluice_queue_wait_seconds"
+_OVERHEAD: Final = "sluice_gateway_overhead_seconds"
+_WAIT: Final = "sluice_upstream_queue_wait_seconds"
 _ATTEMPTS: Final = "sluice_upstream_attempts_total"
 _NOW: Final = "5m"
-_ANSWERED_FOR: Final = f'outcome!~"{CALLERS}"'
+_COUNTED: Final = f'outcome!~"{CLIENTS}"'
 _FAILED: Final = f'outcome=~"{OURS}|{UPSTREAMS}"'
 
-_US, _WAITING, _UPSTREAM, _CALLER = "blue", "yellow", "purple", "text"
+_GATEWAY_COLOUR, _QUEUE_COLOUR, _UPSTREAM_COLOUR, _CLIENT_COLOUR = "blue", "yellow", "purple", "text"
 
 
 def panels() -> list[Placed]:
-    """The panels above all headings."""
-    return [*_figures(), _where(), _whose(), _upstreams()]
+    """The panels above all rows."""
+    return [*_stats(), _time_spent(), _failures_by_owner(), _upstreams()]
 
 
-def _figures() -> list[Placed]:
+def _stats() -> list[Placed]:
     return [
-        stat("Calls", [Query(rate(_REQUESTS, MODEL))], unit="reqps", tells="Calls that are over, a second."),
+        stat("Requests", [Query(rate(_REQUESTS, MODEL))], unit="reqps", description="Finished requests."),
         stat(
-            "Served",
-            [Query(f"1 - ({share(_REQUESTS, _FAILED, f'{_ANSWERED_FOR},{MODEL}', window=_NOW)})")],
+            "Success rate",
+            [Query(f"1 - ({share(_REQUESTS, _FAILED, f'{_COUNTED},{MODEL}', window=_NOW)})")],
             unit="percentunit",
             decimals=2,
             steps=((None, BAD), (0.98, WARN), (0.995, GOOD)),
-            tells="Of the last 5 minutes. Calls that their own caller has spoiled (a bad request, a limit of "
-            "its key, or it hung up) count neither way.",
+            description="Last 5 minutes. Requests that fail because of the client (bad request, key limit, "
+            "disconnect) are excluded.",
         ),
         stat(
-            "Whole call",
+            "Request duration",
             [Query(quantile(q, _DURATION, MODEL, window=_NOW), f"p{round(q * 100)}") for q in (0.5, 0.99)],
             unit="s",
-            tells="From the request's head to the answer's last byte, last 5 minutes.",
+            description="From the request's head to the response's last byte, last 5 minutes.",
         ),
         stat(
-            "First token",
+            "Time to first token",
             [Query(quantile(q, _FIRST, BOTH, window=_NOW), f"p{round(q * 100)}") for q in (0.5, 0.99)],
             unit="s",
-            tells="From sending a stream's request upstream to its first event, last 5 minutes.",
+            description="Streams only: from sending the request upstream to the first event, last 5 minutes.",
         ),
         stat(
-            "Oldest waiting",
-            [Query(f"max(sluice_queue_oldest_seconds{{{UPSTREAM}}})")],
+            "Oldest queued request",
+            [Query(f"max(sluice_upstream_queue_oldest_wait_seconds{{{UPSTREAM}}})")],
             unit="s",
             steps=((None, GOOD), (5, WARN), (30, BAD)),
-            tells="For how long the oldest of the calls that wait in the gateway has waited.",
+            description="How long the oldest request in the gateway's queue has waited.",
         ),
         stat(
-            "Alerts",
+            "Firing alerts",
             [Query('count(ALERTS{alertstate="firing",alertname=~"Sluice.+"}) or vector(0)')],
             steps=((None, GOOD), (1, BAD)),
             spark=False,
-            tells="Alerts that fire; docs/runbooks.md has a page for each.",
+            description="docs/runbooks.md has a section for each.",
         ),
     ]
 
 
-def _where() -> Placed:
-    calls = rate(f"{_DURATION}_count", window=_NOW)
-    whole, own, waiting = (rate(f"{one}_sum", window=_NOW) for one in (_DURATION, _OVERHEAD, _WAIT))
+def _time_spent() -> Placed:
+    requests = rate(f"{_DURATION}_count", window=_NOW)
+    total, overhead, queued = (rate(f"{one}_sum", window=_NOW) for one in (_DURATION, _OVERHEAD, _WAIT))
     return lines(
-        "Where a call's time goes",
+        "Where a request's time goes",
         [
-            Query(f"{own} / {calls}", "gateway"),
-            Query(f"{waiting} / {calls}", "waiting in the gateway"),
-            Query(f"clamp_min(({whole} - {own} - {waiting}) / {calls}, 0)", "upstream and caller"),
+            Query(f"{overhead} / {requests}", "gateway"),
+            Query(f"{queued} / {requests}", "queue"),
+            Query(f"clamp_min(({total} - {overhead} - {queued}) / {requests}, 0)", "upstream and client"),
         ],
         unit="s",
         stacked=True,
         colours=(
-            ("gateway", _US),
-            ("waiting in the gateway", _WAITING),
-            ("upstream and caller", _UPSTREAM),
+            ("gateway", _GATEWAY_COLOUR),
+            ("queue", _QUEUE_COLOUR),
+            ("upstream and client", _UPSTREAM_COLOUR),
         ),
         width=6,
-        tells="Of all calls, whatever the filters. Much blue: it is us. Much yellow: an upstream has too few "
-        "places, or too low a rate. The rest is the upstream's time, and that of callers that read slowly.",
+        description="Mean per request; the filters do not apply. Much blue: the gateway is slow. Much "
+        "yellow: an upstream has too few concurrency slots or too low a rate. Purple: the upstream, or "
+        "clients that read slowly.",
     )
 
 
-def _whose() -> Placed:
+def _failures_by_owner() -> Placed:
     return lines(
-        "Whose fault failed calls are",
+        "Failed requests by owner",
         [
             Query(share(_REQUESTS, f'outcome=~"{OURS}"', MODEL), "gateway"),
             Query(share(_REQUESTS, f'outcome=~"{UPSTREAMS}"', MODEL), "upstream"),
-            Query(share(_REQUESTS, f'outcome=~"{CALLERS}"', MODEL), "caller"),
+            Query(share(_REQUESTS, f'outcome=~"{CLIENTS}"', MODEL), "client"),
         ],
         unit="percentunit",
         stacked=True,
-        colours=(("gateway", _US), ("upstream", _UPSTREAM), ("caller", _CALLER)),
+        colours=(("gateway", _GATEWAY_COLOUR), ("upstream", _UPSTREAM_COLOUR), ("client", _CLIENT_COLOUR)),
         width=6,
-        tells="gateway: shed for want of a place, or a bug. upstream: an error, a timeout, a stream cut "
-        "short, after all attempts. caller: a bad request, a limit of its key, or it hung up.",
+        description="gateway: overload (shed) or a bug. upstream: an error, a timeout or a broken stream "
+        "after all attempts. client: a bad request, a limit of its key, or a disconnect.",
     )
 
 
@@ -122,21 +123,21 @@ def _upstreams() -> Placed:
             ),
             Column(
                 "breaker",
-                f"max by (upstream) (sluice_breaker_state{{{UPSTREAM}}})",
+                f"max by (upstream) (sluice_upstream_breaker_state{{{UPSTREAM}}})",
                 names=("closed", "half-open", "open"),
                 steps=((None, GOOD), (1, WARN), (2, BAD)),
             ),
-            Column("calls/s", rate(_ATTEMPTS, UPSTREAM, "upstream", _NOW)),
+            Column("attempts/s", rate(_ATTEMPTS, UPSTREAM, "upstream", _NOW)),
             Column(
                 "failed",
-                share(_ATTEMPTS, 'verdict=~"retryable|fatal"', UPSTREAM, "upstream", _NOW),
+                share(_ATTEMPTS, 'result=~"retryable|fatal"', UPSTREAM, "upstream", _NOW),
                 "percentunit",
                 ((None, GOOD), (0.01, WARN), (0.05, BAD)),
             ),
             Column("first token p99", quantile(0.99, _FIRST, BOTH, "upstream", _NOW), "s"),
-            Column("in flight", f"sum by (upstream) (sluice_inflight{{{UPSTREAM}}})"),
-            Column("waiting", f"sum by (upstream) (sluice_queue_depth{{{UPSTREAM}}})"),
+            Column("in flight", f"sum by (upstream) (sluice_upstream_inflight{{{UPSTREAM}}})"),
+            Column("queued", f"sum by (upstream) (sluice_upstream_queue_depth{{{UPSTREAM}}})"),
         ],
         sort="failed",
-        tells="One red row: it is that engine or provider. All rows red: look at the network, or at us.",
+        description="One red row: that engine or provider. All rows red: the network, or the gateway.",
     )

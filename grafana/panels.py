@@ -1,6 +1,6 @@
-"""The few shapes of Grafana panels that the dashboards are made of, and where they stand.
+"""The kinds of Grafana panels that the dashboards use, and their layout.
 
-What a dashboard's JSON may hold is in tests/grafana/grafana-12.3.json, Grafana's own types.
+tests/grafana/grafana-12.3.json (Grafana's own types) says what a dashboard's JSON may contain.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ Steps = Sequence[tuple[float | None, str]]
 
 @dataclass(frozen=True)
 class Query:
-    """A PromQL expression, and the name of its series: `{{label}}` stands for a label's value."""
+    """A PromQL expression and the legend of its series, in which `{{label}}` is a label's value."""
 
     expr: str
     legend: str = "__auto"
@@ -38,14 +38,14 @@ def lines(
     queries: Sequence[Query],
     *,
     unit: str = "short",
-    tells: str = "",
+    description: str = "",
     width: int = 8,
     height: int = 8,
     stacked: bool = False,
     most: float | None = None,
     colours: Iterable[tuple[str, str]] = (),
 ) -> Placed:
-    """Lines over time, from 0. `stacked` ones fill what is under them; `colours` go by the series' name."""
+    """Lines over time, from 0. `stacked` lines are filled; `colours` maps legends to colours."""
     custom: Json = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 8, "showPoints": "never"}
     custom |= {"spanNulls": False, "axisSoftMin": 0}
     if stacked:
@@ -58,7 +58,7 @@ def lines(
     ]
     legend = {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []}
     options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
-    panel = _panel("timeseries", title, tells, queries, options, defaults, overrides)
+    panel = _panel("timeseries", title, description, queries, options, defaults, overrides)
     return Placed(panel, width, height)
 
 
@@ -67,14 +67,14 @@ def stat(
     queries: Sequence[Query],
     *,
     unit: str = "short",
-    tells: str = "",
+    description: str = "",
     width: int = 4,
     height: int = 4,
     steps: Steps = ((None, GOOD),),
     decimals: int | None = None,
     spark: bool = True,
 ) -> Placed:
-    """The newest value, large, in the colour of the highest step that it has reached."""
+    """The latest value, in the colour of the highest step that it has reached."""
     defaults: Json = {"unit": unit, "color": {"mode": "thresholds"}, "thresholds": _thresholds(steps)}
     if decimals is not None:
         defaults["decimals"] = decimals
@@ -89,19 +89,19 @@ def stat(
         "textMode": "auto" if len(queries) == 1 else "value_and_name",
         "wideLayout": True,
     }
-    return Placed(_panel("stat", title, tells, queries, options, defaults, []), width, height)
+    return Placed(_panel("stat", title, description, queries, options, defaults, []), width, height)
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: its heading, the query of its values, their unit and their steps."""
+    """One column of a table: heading, query, unit and colour steps."""
 
     heading: str
     expr: str
     unit: str = "short"
     steps: Steps = ()
     names: Sequence[str] = ()
-    """What the values 0, 1, 2, ... are called."""
+    """Labels of the values 0, 1, 2, ..."""
 
 
 def table(
@@ -109,14 +109,14 @@ def table(
     by: Sequence[str],
     columns: Sequence[Column],
     *,
-    tells: str = "",
+    description: str = "",
     width: int = 12,
     height: int = 8,
     sort: str = "",
 ) -> Placed:
-    """A row for each value of the labels `by`; each column's query must leave these labels and no other.
+    """A row for each value of the labels `by`; each column's query must keep exactly these labels.
 
-    `sort` is the heading whose largest values come first.
+    `sort` is the heading to sort by, largest first.
     """
     refs = [chr(ord("A") + number) for number in range(len(columns))]
     overrides = []
@@ -138,7 +138,7 @@ def table(
     if sort:
         options["sortBy"] = [{"displayName": sort, "desc": True}]
     queries = [Query(column.expr) for column in columns]
-    panel = _panel("table", title, tells, queries, options, {"custom": {"align": "auto"}}, overrides)
+    panel = _panel("table", title, description, queries, options, {"custom": {"align": "auto"}}, overrides)
     for target in panel["targets"]:
         target |= {"format": "table", "instant": True, "range": False}
     panel["transformations"] = [
@@ -153,11 +153,11 @@ def states(
     query: Query,
     names: Sequence[tuple[str, str]],
     *,
-    tells: str = "",
+    description: str = "",
     width: int = 8,
     height: int = 8,
 ) -> Placed:
-    """A band for each series that shows its state over time; `names` are those of 0, 1, ... with colours."""
+    """A band for each series with its state over time; `names` are the labels and colours of 0, 1, ..."""
     mapping = _names([name for name, _ in names])
     for number, (_, colour) in enumerate(names):
         mapping["options"][str(number)]["color"] = colour
@@ -171,19 +171,19 @@ def states(
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
         "tooltip": {"mode": "single", "sort": "none"},
     }
-    return Placed(_panel("state-timeline", title, tells, [query], options, defaults, []), width, height)
+    return Placed(_panel("state-timeline", title, description, [query], options, defaults, []), width, height)
 
 
 def dashboard(
     uid: str,
     title: str,
-    tells: str,
+    description: str,
     variables: Sequence[Json],
     rows: Iterable[tuple[str, Sequence[Placed]]],
     *,
     since: str,
 ) -> Json:
-    """The whole: panels from left to right in rows, each under its heading; one without heading has none."""
+    """The whole dashboard: rows of panels from left to right, each under its heading unless that is empty."""
     panels: list[Json] = []
     y = 0
     for heading, placed in rows:
@@ -206,7 +206,7 @@ def dashboard(
     return {
         "uid": uid,
         "title": title,
-        "description": tells,
+        "description": description,
         "tags": ["sluice"],
         "schemaVersion": 42,
         "editable": True,
@@ -221,7 +221,7 @@ def dashboard(
 
 
 def variable(name: str, label: str, values: str) -> Json:
-    """A filter by a label whose values `values` finds; all of them at first, and nothing is then left out."""
+    """A filter by the label values that `values` finds; all are selected at first."""
     return {
         "name": name,
         "label": label,
@@ -246,7 +246,7 @@ def _source() -> Json:
 def _panel(
     kind: str,
     title: str,
-    tells: str,
+    description: str,
     queries: Sequence[Query],
     options: Json,
     defaults: Json,
@@ -257,8 +257,8 @@ def _panel(
         for number, one in enumerate(queries)
     ]
     panel: Json = {"type": kind, "title": title, "datasource": SOURCE, "targets": targets}
-    if tells:
-        panel["description"] = tells
+    if description:
+        panel["description"] = description
     return panel | {"options": options, "fieldConfig": {"defaults": defaults, "overrides": overrides}}
 
 

@@ -1,4 +1,4 @@
-"""PromQL that both dashboards use. Windows are Grafana's `$__rate_interval`, filters its variables."""
+"""PromQL shared by both dashboards. Windows are Grafana's `$__rate_interval`, filters its variables."""
 
 from typing import Final
 
@@ -10,30 +10,30 @@ BOTH: Final = f"{MODEL},{UPSTREAM}"
 
 
 def rate(series: str, where: str = "", by: str = "", window: str = WINDOW) -> str:
-    """A counter's growth a second, added up over all labels but `by`."""
+    """A counter's growth per second, summed over all labels except `by`."""
     return f"sum{_by(by)} (rate({_of(series, where)}[{window}]))"
 
 
-def grown(series: str, where: str = "", by: str = "", window: str = "$__range") -> str:
-    """By how much a counter has grown, added up over all labels but `by`."""
+def increase(series: str, where: str = "", by: str = "", window: str = "$__range") -> str:
+    """A counter's growth over the time range, summed over all labels except `by`."""
     return f"sum{_by(by)} (increase({_of(series, where)}[{window}]))"
 
 
 def share(series: str, part: str, where: str = "", by: str = "", window: str = WINDOW) -> str:
-    """The part of a counter's growth that `part` selects: 0 where there is no such series yet."""
+    """The share of a counter's growth that `part` selects: 0 while there is no such series yet."""
     chosen = f"rate({_of(series, ','.join(filter(None, (part, where))))}[{window}])"
     whole = f"rate({_of(series, where)}[{window}])"
     return f"sum{_by(by)} ({chosen} or 0 * {whole}) / sum{_by(by)} ({whole})"
 
 
 def quantile(q: float, histogram: str, where: str = "", by: str = "", window: str = WINDOW) -> str:
-    """The value below which this part of what was observed lies."""
+    """The `q` quantile of a histogram."""
     labels = f"le, {by}" if by else "le"
     return f"histogram_quantile({q}, {rate(f'{histogram}_bucket', where, labels, window)})"
 
 
 def mean(histogram: str, where: str = "", by: str = "", window: str = WINDOW) -> str:
-    """The mean of what was observed."""
+    """The mean of a histogram."""
     return f"{rate(f'{histogram}_sum', where, by, window)} / {rate(f'{histogram}_count', where, by, window)}"
 
 

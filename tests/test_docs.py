@@ -77,7 +77,7 @@ def test_the_table_of_upstream_statuses_is_that_of_the_code():
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_metric_that_is_named_exists(page):
-    known = {row[0].strip("`") for row in table(DOCS / "operations.md", "metric | type | labels | tells")}
+    known = {row[0].strip("`") for row in table(DOCS / "monitoring.md", "metric | type | labels | meaning")}
     assert set(re.findall(r"\bsluice_[a-z_]+", page.read_text(encoding="utf-8"))) <= known
 
 
