@@ -152,7 +152,7 @@ class Path:
         transport = cast(Any, self._gateway.upstream_transport("fake"))
         upstream = H1Connection(transport, "fake")
         upstream.connection_made(FakeTransport(lambda _: self._deliver(upstream)))
-        transport.free(upstream)
+        transport.release(upstream)
         self._client = self._gateway.accept()
         self._client.connection_made(FakeTransport(self._taken))
         await asyncio.sleep(0)

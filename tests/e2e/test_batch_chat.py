@@ -21,7 +21,7 @@ VLLM = {"kind": "vllm"}
 
 @pytest.fixture
 def engine(upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch) -> ListingEngine:
-    monkeypatch.setattr("gateway.batching.profile.Ways", Always)
+    monkeypatch.setattr("gateway.batching.profile.MergeExperiment", Always)
     return ListingEngine(upstream)
 
 

@@ -17,12 +17,6 @@ from doubles.vocabulary import C0, S0, ask
 ONE_TRY = {"attempts": 1}
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    """The time of gateways, which passes only when a test says so."""
-    return FrozenClock(monkeypatch)
-
-
 async def shown(gateway: InProcessGateway, upstream: str = "a") -> str:
     """What the admin port says of this breaker."""
     answer = await raw_call(gateway.admin_port, "GET", "/admin/upstreams")

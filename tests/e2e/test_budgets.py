@@ -27,11 +27,6 @@ PING = {**C0, "max_tokens": 100}  # at most 0.2 USD and its input
 USD = 1_000_000_000
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    return FrozenClock(monkeypatch)
-
-
 async def spent(gateway: InProcessGateway) -> int:
     """Nano-dollars of team-a, as the metrics tell."""
     value = (await gateway.metrics()).value("sluice_cost_usd_total", key="team-a", model="m-small")

@@ -22,11 +22,6 @@ WORDS = [
 ]
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    return FrozenClock(monkeypatch)
-
-
 def told(answer: Answer) -> list[str | None]:
     """All six, the requests' first: limit, remaining, reset."""
     return [answer.header(name) for name in WORDS]

@@ -15,11 +15,6 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, COMPLETIONS, E0, EMBEDDINGS, S0
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    return FrozenClock(monkeypatch)
-
-
 async def test_rate_01_of_200_at_once_exactly_the_limit_passes(
     clock: FrozenClock, upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:

@@ -10,11 +10,6 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, COMPLETIONS, EMBEDDINGS
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    return FrozenClock(monkeypatch)
-
-
 def only_the_head(path: str, length: int = 1_000_000) -> bytes:
     return request_bytes(
         "POST", path, None, [AUTH, ("content-type", "application/json"), ("content-length", str(length))]

@@ -86,7 +86,7 @@ async def test_the_keys_dollars_and_tokens_pay_for_it_too(
     upstream.reply([full(compact(FAILED))])
     await ask(gateway.port, {**C0, "max_tokens": 5}, [AUTH])
     account = gateway._gateway._accounts.of["team-a"]
-    assert account.gone == FAILED_COST + 9_000
+    assert account.spent_today == FAILED_COST + 9_000
     after = await ask(gateway.port, {**C0, "max_tokens": 5}, [AUTH])
     assert int(after.header("x-ratelimit-remaining-tokens") or 0) < 1000 - 110 - 7
 

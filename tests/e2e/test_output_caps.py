@@ -11,12 +11,6 @@ from doubles.settings import AUTH
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, ask
 
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    return FrozenClock(monkeypatch)
-
-
 CAPS: list[dict[str, Any]] = [
     {"max_tokens": 9},
     {"max_completion_tokens": 9},

@@ -16,11 +16,6 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, ask
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    return FrozenClock(monkeypatch)
-
-
 async def test_calls_beyond_a_seconds_worth_wait_and_do_not_fail(
     clock: FrozenClock, upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:

@@ -15,7 +15,7 @@ async def test_a_slow_reader_gets_all_of_a_large_answer(
     upstream: FaultUpstream, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What counts is whether it takes some, not how long the whole takes."""
-    monkeypatch.setattr("gateway.http.server.handler.STUCK_READER_S", 0.3)
+    monkeypatch.setattr("gateway.http.server.handler.WRITE_STALL_S", 0.3)
     body = b'{"x":"' + b"y" * 8_000_000 + b'"}'
     upstream.reply([full(body)])
     async with await RawClient.open(gateway.port, receive_buffer=16_384) as client:
@@ -35,7 +35,7 @@ async def test_a_slow_reader_gets_all_of_a_large_answer(
 async def test_a_stuck_reader_is_dropped(
     upstream: FaultUpstream, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.http.server.handler.STUCK_READER_S", 0.1)
+    monkeypatch.setattr("gateway.http.server.handler.WRITE_STALL_S", 0.1)
     upstream.reply([full(b'{"x":"' + b"y" * 20_000_000 + b'"}')])
     async with await RawClient.open(gateway.port, receive_buffer=16_384) as client:
         await client.request("POST", CHAT, C0)

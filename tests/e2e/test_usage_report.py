@@ -19,11 +19,6 @@ TODAY = "2026-11-18"
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FrozenClock:
-    return FrozenClock(monkeypatch)
-
-
-@pytest.fixture
 def config(upstream: FaultUpstream, tmp_path: Path) -> dict[str, Any]:
     usage = {"store": "sqlite", "path": str(tmp_path / "usage.db")}
     return limited(upstream.url, {"rpm": 5}, price=PRICE, usage=usage)

@@ -23,7 +23,7 @@ async def gateway(
     up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[InProcessGateway]:
     """A gateway of our own before the same engines; `alone` merges nothing."""
-    monkeypatch.setattr("gateway.batching.profile.Ways", Always)
+    monkeypatch.setattr("gateway.batching.profile.MergeExperiment", Always)
     chat = {"base_url": f"http://127.0.0.1:{up.engine_port}/v1", "kind": "vllm"}
     candidates = {
         "candidates": [{"upstream": "chat", "model": "smollm2"}],
