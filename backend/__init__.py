@@ -1,4 +1,4 @@
-"""Starts and watches the real engine (vLLM on a CPU or a GPU) and prepares its models.
+"""Installs, prepares and runs a real engine (vLLM on a CPU or a GPU) for `sluice up`.
 
-Nothing here imports the gateway: `up` starts it as a process, as anyone would.
+Nothing here imports the gateway: `up` starts it as a separate process.
 """

@@ -1,12 +1,12 @@
-"""The ways in which starting can end early."""
+"""The exceptions that end `sluice up` early."""
 
 
 class Problem(Exception):
-    """Something failed that the user can act on; its text is one clear sentence."""
+    """A failure that the user can act on; the text is one sentence."""
 
 
 class CannotRunError(Problem):
-    """The engine cannot run on this machine at all; the gateway still can."""
+    """The engine cannot run on this machine. The gateway still can."""
 
 
 class Stopped(Exception):

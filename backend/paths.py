@@ -1,4 +1,4 @@
-"""Where prepared things are kept, and the lock that lets only one process prepare them."""
+"""The folders for the engine, its models and logs, and the lock for preparing them."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from backend.progress import Progress
 from backend.signals import StopSignals
 
 PACKAGE = Path(__file__).resolve().parent
-_KEEP_LOGS_S = 7 * 86400
+_LOG_AGE_S = 7 * 86400
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -23,13 +23,13 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def engine_venv(cache: Path, package: Path = PACKAGE) -> Path:
-    """The engine's own environment: beside the code in a checkout, else in the cache folder."""
+    """The folder of the engine's environment: beside the code in a checkout, else in the cache folder."""
     root = package.parent
     return root / ".venv-engine" if (root / "pyproject.toml").is_file() else cache / "venv-engine"
 
 
 def make_folder(folder: Path) -> Path:
-    """Create `folder` with its parents; a `Problem` when that is refused."""
+    """Create `folder` with its parents and return it; `Problem` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -37,22 +37,25 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def forget_old_logs(logs: Path, now: float) -> None:
-    """Remove logs untouched for a week (`now` is Unix time): each port that was ever used has left some."""
+def remove_old_logs(logs: Path, now: float) -> None:
+    """Remove logs older than a week (`now` is Unix time), because every port ever used leaves some."""
     for log in logs.glob("*.log"):
-        if log.stat().st_mtime < now - _KEEP_LOGS_S:
+        if log.stat().st_mtime < now - _LOG_AGE_S:
             log.unlink(missing_ok=True)
 
 
 @contextmanager
 def only_one(cache: Path, progress: Progress, signals: StopSignals) -> Iterator[None]:
-    """Hold the lock on preparing; waits, visibly, while another process prepares."""
+    """Hold the lock on preparing; shows progress while another process holds it."""
     with (make_folder(cache) / "prepare.lock").open("w") as file:
         if not _locked(file):
             progress.begin("Waiting for another process that prepares the engine")
-            while not _locked(file):
-                progress.update("")
-                signals.wait(0.2)
+            try:
+                while not _locked(file):
+                    progress.update("")
+                    signals.wait(0.2)
+            finally:
+                progress.clear()
             progress.done()
         yield
 

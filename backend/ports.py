@@ -1,4 +1,4 @@
-"""Finds out which ports are free, before minutes are spent on anything else."""
+"""Finds free ports, before anything slow begins."""
 
 import errno
 import socket
@@ -6,20 +6,20 @@ from collections.abc import Collection
 
 from backend.errors import Problem
 
-_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def free(host: str, port: int) -> bool:
-    """Whether a server could listen there now. An address that this machine does not have is a `Problem`."""
+    """Whether a server could listen there now. `Problem` for an address that this machine does not have."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # As servers do, so that connections still closing down do not count.
+        # As servers do, so that connections in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
             probe.listen()
         except OSError as error:
-            if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:
+            if isinstance(error, socket.gaierror) or error.errno in _NO_SUCH_ADDRESS:
                 raise Problem(f"this machine cannot listen on {host}: {error.strerror}") from error
             if error.errno == errno.EACCES:
                 raise Problem(f"port {port} needs root; choose one above 1023") from error
@@ -27,12 +27,12 @@ def free(host: str, port: int) -> bool:
         return True
 
 
-def any_free(host: str, but: Collection[int]) -> int:
-    """A free port that is not in `but`. It is only likely to be free still when it is used."""
+def any_free(host: str, excluded: Collection[int]) -> int:
+    """A free port that is not in `excluded`. Another process may still take it before it is used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         with socket.socket(family) as probe:
             probe.bind((host, 0))
             port = int(probe.getsockname()[1])
-        if port not in but:
+        if port not in excluded:
             return port

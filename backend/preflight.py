@@ -1,4 +1,4 @@
-"""What the engine needs of the machine, asked before anything is installed."""
+"""Checks, before anything is installed, that this machine can run the engine."""
 
 import ctypes
 import importlib.util
@@ -11,14 +11,12 @@ GB = 1_000_000_000
 
 
 def require_machine(system: str, machine: str, libc: tuple[str, str], python: tuple[int, int]) -> None:
-    """Raise `CannotRunError` unless vLLM has a build for this machine."""
+    """Raise `CannotRunError` unless there is a build of vLLM for this machine."""
     if (system, machine) != ("Linux", "x86_64"):
         raise CannotRunError(f"it needs Linux on x86-64, and this is {system} on {machine}")
     name, version = libc
     if name != "glibc" or [int(part) for part in version.split(".")[:2]] < [2, 28]:
-        raise CannotRunError(
-            f"it needs glibc 2.28 or newer, and this is {name or 'another C library'} {version}"
-        )
+        raise CannotRunError(f"it needs glibc 2.28 or newer, and this is {name or 'another C library'} {version}")
     if not (3, 11) <= python < (3, 15):
         raise CannotRunError(f"it needs Python 3.11 to 3.14, and this is {python[0]}.{python[1]}")
 
@@ -34,7 +32,7 @@ def require_disk(folder: Path, needed: int) -> None:
 
 
 def require_system_packages() -> None:
-    """Raise a `Problem` that names the one command for what only root can install."""
+    """Raise a `Problem` with the one command that installs what only root can install."""
     missing = []
     if importlib.util.find_spec("ensurepip") is None:
         missing.append("python3-venv")

@@ -1,4 +1,4 @@
-"""Child processes in sessions of their own, so that all that a child starts can be found and ended."""
+"""Child processes, each in its own session, so that everything it starts can be found and ended."""
 
 import os
 import re
@@ -7,7 +7,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import not_
 from pathlib import Path
+from typing import NoReturn
+
+from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from backend.errors import Problem
 from backend.paths import make_folder
@@ -21,14 +25,14 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b: |error: ", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Child:
-    """A started process, leader of its own session, with all its output in `log`."""
+    """A started process, the leader of its own session; `log` holds all its output."""
 
     name: str
     log: Path
     process: subprocess.Popen[bytes]
 
     def stop(self, grace_s: float, hurry: Callable[[], bool]) -> None:
-        """Ask the leader to end; kill what is left of its session after `grace_s` or once `hurry()`."""
+        """Ask the leader to end; kill the rest of its session after `grace_s` seconds or when `hurry()`."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self._wait_gone(grace_s, hurry)
@@ -48,7 +52,7 @@ class Child:
 
 
 def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Child:
-    """Start `command` with its output in `log` (made new); `env` is added to this process's environment."""
+    """Start `command` with its output in a new `log`; `env` is added to this process's environment."""
     make_folder(log.parent)
     try:
         with log.open("wb") as output:
@@ -58,7 +62,7 @@ def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str] |
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},
-                # Ctrl-C on the terminal then reaches only us, who end the children in order.
+                # So Ctrl-C reaches this process only, which ends the children in order.
                 start_new_session=True,
             )
     except OSError as error:
@@ -67,34 +71,34 @@ def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str] |
 
 
 def session_members(session: int) -> list[int]:
-    """The living processes of a session, zombies left out. Linux only (reads /proc)."""
+    """The living processes of a session, without zombies. Linux only: reads /proc."""
     members = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         try:
-            # The command name may hold anything, brackets too; the fields after the last bracket are plain.
+            # The command name may contain anything, even brackets; plain fields follow the last bracket.
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it has ended
         if int(fields[3]) == session and fields[0] not in "ZX":
             members.append(int(folder.name))
     return members
 
 
 def died(child: Child) -> Problem:
-    """The one sentence for a child that ended by itself: its first error, else its last line, and its log."""
+    """A `Problem` that says how a child ended: with its first error, or its last line, and its log."""
     lines = log_lines(child.log)
-    # The first one is the cause: what follows it is mostly one process telling that another has failed.
-    said = next((line for line in lines if _ERROR.match(line)), (lines or [""])[-1])
+    # The first error is the cause; most later ones only report that another process has failed.
+    quote = next((line for line in lines if _ERROR.match(line)), (lines or [""])[-1])
     status = child.process.returncode
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    words = f', saying "{said[:300]}"' if said else ""
-    return Problem(f"{child.name} {how}{words} (log: {child.log})")
+    saying = f', saying "{quote[:300]}"' if quote else ""
+    return Problem(f"{child.name} {how}{saying} (log: {child.log})")
 
 
 def finish(child: Child, progress: Progress, signals: StopSignals, label: str) -> None:
-    """Wait for a child that ends by itself; a `Problem` unless it succeeds. It never outlives this call."""
+    """Wait for a child to end; `Problem` unless it succeeds. The child never outlives this call."""
     progress.begin(label)
     try:
         while child.process.poll() is None:
@@ -115,23 +119,32 @@ def wait_ready(
     label: str,
     bound_s: float,
 ) -> None:
-    """Wait until every child's `ready()` has been true; a `Problem` when one dies or `bound_s` pass."""
-    progress.begin(label)
+    """Wait until every child's `ready()` has been true; `Problem` if one dies or after `bound_s` seconds."""
     waiting = dict(children)
-    deadline = time.monotonic() + bound_s
+
+    def all_ready() -> bool:
+        for child, ready in children.items():
+            if child.process.poll() is not None:
+                raise died(child)
+            if child in waiting and ready():
+                del waiting[child]
+        if waiting:
+            progress.update(log_step(next(iter(waiting)).log))
+        return not waiting
+
+    def too_slow(_: RetryCallState) -> NoReturn:
+        slow = next(iter(waiting))
+        raise Problem(f"{slow.name} was not ready after {bound_s:.0f} s (log: {slow.log})")
+
+    progress.begin(label)
     try:
-        while waiting:
-            for child, ready in children.items():
-                if child.process.poll() is not None:
-                    raise died(child)
-                if child in waiting and ready():
-                    del waiting[child]
-            if waiting and time.monotonic() > deadline:
-                slow = next(iter(waiting))
-                raise Problem(f"{slow.name} was not ready after {bound_s:.0f} s (log: {slow.log})")
-            if waiting:
-                progress.update(log_step(next(iter(waiting)).log))
-                signals.wait(_POLL_S)
+        Retrying(
+            retry=retry_if_result(not_),
+            wait=wait_fixed(_POLL_S),
+            stop=stop_after_delay(bound_s),
+            sleep=signals.wait,  # raises at a signal
+            retry_error_callback=too_slow,
+        )(all_ready)
     finally:
         progress.clear()
     progress.done()

@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and its kin into something that loops can wait for."""
+"""Turns SIGINT, SIGTERM and SIGHUP into an exception at well-defined points."""
 
 import os
 import select
@@ -12,10 +12,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """Catches the signals that ask to stop while it is entered; only the main thread may enter it.
+    """A context manager that catches the signals that ask to stop. For the main thread only.
 
-    The handler writes to a pipe that `wait` watches, so no signal falls between a check and a sleep, and no
-    exception ever starts in the middle of starting a process.
+    The handler writes to a pipe that `wait` watches (the self-pipe trick), so no signal is lost between a
+    check and a sleep, and no exception interrupts the start of a process.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class StopSignals:
         os.close(self._write)
 
     def wait(self, seconds: float) -> None:
-        """Return after `seconds`; raise `Stopped` at once if a signal has come or comes meanwhile."""
+        """Return after `seconds`; raise `Stopped` at the first signal, which may have come before."""
         if select.select([self._read], [], [], seconds)[0]:
             raise Stopped
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        # A full pipe already says what it must.
+        # The pipe must not fill up, and one byte would do.
         if self.count < 100:
             os.write(self._write, b".")

@@ -1,18 +1,18 @@
-"""The longer texts of `sluice up`: the gateway's config, the examples, the way without the engine."""
+"""The longer texts of `sluice up`: the gateway's config, the examples, and what to do without an engine."""
 
 from backend.engine import CHAT, EMBED
 
 SHORT = {CHAT: "small", EMBED: "embed"}
-"""The names that examples and other configs use for such models; both are served."""
+"""The names that examples and other configs use for these models; the gateway serves both names."""
 
 WITHOUT_ENGINE = """\
-The gateway runs without it, in front of any server that speaks OpenAI's API. Install it with `pip install .`,
-write a sluice.yaml like this one and run `sluice serve`:
+The gateway runs without it, in front of any server with OpenAI's API. Install it with `pip install .`,
+write a sluice.yaml like this and run `sluice serve`:
 
 upstreams:
   openai: {base_url: "https://api.openai.com/v1", api_key: "${OPENAI_API_KEY}"}
 models:
-  small: {candidates: [{upstream: openai, model: gpt-5-mini}]}
+  gpt-5-mini: {candidates: [{upstream: openai}]}
 """
 
 
@@ -22,7 +22,7 @@ def address(host: str, port: int) -> str:
 
 
 def config(host: str, port: int, admin_port: int, chat_port: int, embed_port: int | None) -> str:
-    """The gateway's config for the engines on these ports; `embed_port` None: no embedding model."""
+    """The gateway's config for the engines on these ports; `embed_port` None: without an embedding model."""
     engines = {"local": (CHAT, chat_port)} | ({"embed": (EMBED, embed_port)} if embed_port else {})
     upstreams = "".join(
         f"  {upstream}: {{base_url: {address('127.0.0.1', at)}/v1, kind: vllm}}\n"
@@ -42,7 +42,7 @@ def config(host: str, port: int, admin_port: int, chat_port: int, embed_port: in
 
 
 def curl_example(host: str, port: int) -> str:
-    """A chat call for the shell, in one command."""
+    """A chat request as one shell command."""
     message = f'{{"role": "user", "content": "{_QUESTION}"}}'
     return (
         f"curl -s {address(host, port)}/v1/chat/completions -H 'content-type: application/json' \\\n"
@@ -51,7 +51,7 @@ def curl_example(host: str, port: int) -> str:
 
 
 def sdk_example(host: str, port: int, embeddings: bool) -> str:
-    """A streamed chat, and an embedding if there is a model for it, with the OpenAI SDK."""
+    """A streamed chat with the OpenAI SDK, and an embedding if there is a model for it."""
     lines = [
         "from openai import OpenAI",
         f'client = OpenAI(base_url="{address(host, port)}/v1", api_key="none")',
@@ -71,11 +71,11 @@ def sdk_example(host: str, port: int, embeddings: bool) -> str:
     return "\n".join(lines)
 
 
-def ready(host: str, port: int, admin_port: int, engine_ports: dict[str, int], logs: str) -> str:
-    """What to say once everything answers."""
-    engines = "".join(
-        f"  engine   {address('127.0.0.1', at)}/v1 ({model})\n" for model, at in engine_ports.items()
-    )
+def ready(
+    host: str, port: int, admin_port: int, engine_ports: dict[str, int], logs: str, config: str, sluice: str
+) -> str:
+    """The message once the engine and the gateway answer. `config` is a path, `sluice` how to call the command."""
+    engines = "".join(f"  engine   {address('127.0.0.1', at)}/v1 ({model})\n" for model, at in engine_ports.items())
     models = "; ".join(f"{SHORT[model]}, also called {model}" for model in engine_ports)
     return (
         "\nEngine and gateway are ready.\n"
@@ -84,9 +84,11 @@ def ready(host: str, port: int, admin_port: int, engine_ports: dict[str, int], l
         f"  admin    {address('127.0.0.1', admin_port)}/metrics\n"
         f"{engines}"
         f"  logs     {logs}\n"
+        "\nThe model is a toy of 135 million parameters: it shows that requests pass, not what a model can do.\n"
         f"\nTry it in another terminal:\n\n{curl_example(host, port)}\n"
         "\nor with the OpenAI SDK (pip install openai):\n\n"
         f"{sdk_example(host, port, EMBED in engine_ports)}\n"
+        f"\nwatch:  {sluice} top --config {config}\nconfig: {config}\n"
         "\nCtrl-C stops both.\n"
     )
 

@@ -1,1 +1,1 @@
-"""Sluice measured against other forwarders: same upstream, same load, one run (docs/benchmarks.md)."""
+"""Sluice and other proxies, measured on the same upstream under the same load in one run (docs/benchmarks.md)."""

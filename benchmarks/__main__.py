@@ -27,9 +27,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rivals", default="", metavar="NAME,...", help=f"further: {further}; or all")
     parser.add_argument("--without", default="", metavar="NAME,...", help=f"leave out: {', '.join(names)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the raw samples")
-    parser.add_argument(
-        "--write", action="store_true", help="put the tables into benchmarks/results.md, and draw them"
-    )
+    parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/results.md, and draw them")
     given = parser.parse_args()
     given.rivals = installed() if given.rivals == "all" else split(given.rivals)
     given.without = split(given.without)
@@ -44,7 +42,7 @@ def split(names: str) -> list[str]:
 
 
 def installed() -> list[str]:
-    """The rivals that are there; a line on each of the others."""
+    """The installed competitors; prints a line on each of the others."""
     lacks = {name: CONTENDERS[name].missing() for name in RIVALS}
     for name, lack in lacks.items():
         if lack:
@@ -53,7 +51,7 @@ def installed() -> list[str]:
 
 
 def contenders(rivals: list[str], without: list[str]) -> list[type[Contender]]:
-    """Those to run. Raises RuntimeError where one that was asked for is not installed."""
+    """The contenders to run. Raises RuntimeError if a requested one is not installed."""
     there = [name for name in IF_INSTALLED if not CONTENDERS[name].missing()]
     wanted = [name for name in CONTENDERS if name in {*ALWAYS, *there, *rivals} - set(without)]
     for name in wanted:
@@ -63,7 +61,7 @@ def contenders(rivals: list[str], without: list[str]) -> list[type[Contender]]:
 
 
 def chosen(quick: bool, only: list[str]) -> list[Scenario]:
-    """The loads to run, and the one that the quiet load takes its rate from."""
+    """The loads to run, and the one that sets the rate of the quiet load."""
     known = scenarios(quick)
     loads = [s for s in known if (s.name.startswith(tuple(only)) if only else not (quick and s.slow))]
     if not loads:
@@ -73,7 +71,7 @@ def chosen(quick: bool, only: list[str]) -> list[Scenario]:
 
 
 def raise_descriptor_limit(loads: list[Scenario]) -> None:
-    """For us and the children. Raises RuntimeError where even the hard limit is too low."""
+    """Raise it for this process and its children. Raises RuntimeError if the hard limit is too low."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     needed = 2 * max(s.connections for s in loads) + 2000  # a proxy has two for each call
     if hard != resource.RLIM_INFINITY and hard < needed:

@@ -1,4 +1,4 @@
-"""The command line of a bench: `--help` prints its docstring, what it does not know is told."""
+"""The command line of a benchmark: `--help` prints its docstring, and unknown options are rejected."""
 
 import argparse
 import sys
@@ -7,19 +7,17 @@ from typing import Any
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
-    """A parser whose help is `doc`, as it stands, under the name that `python -m` knows."""
+    """A parser that prints `doc` unchanged as its help, under the module's name."""
     file = Path(sys.argv[0])
     name = file.parent.name if file.stem == "__main__" else file.stem
     shown = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}", description=doc, formatter_class=shown
-    )
+    return argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=doc, formatter_class=shown)
 
 
 def arguments(doc: str | None, **kinds: Any) -> list[Any]:
-    """What was given, in the order of `kinds`: for each name a type or a default; `list` takes all the rest.
+    """The arguments in the order of `kinds`: a type or a default per name; `list` takes all remaining ones.
 
-    Ends the process with status 0 after `--help`, with 2 where the arguments are wrong.
+    Exits with status 0 after `--help`, and with 2 if the arguments are wrong.
     """
     command = parser_of(doc)
     for name, kind in kinds.items():

@@ -1,7 +1,7 @@
-"""What is under the gateway: its listener and its upstream transport, and nothing between them.
+"""The gateway's listener and its upstream transport, with nothing between them.
 
-`python -m benchmarks.bare_transport PORT UPSTREAM_PORT`. No keys, no look into bodies, no checks, whole answers only: what
-the gateway costs more than this is what it does.
+`python -m benchmarks.bare_transport PORT UPSTREAM_PORT`. No keys, no inspection of bodies, no checks, whole answers only:
+the gateway's cost beyond this is its features.
 """
 
 import asyncio

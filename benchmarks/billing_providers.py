@@ -1,7 +1,8 @@
-"""Fake providers that bill: they fail, break off and count in several dialects, and keep books of their own.
+"""Fake providers that bill: they fail, break off, count in several dialects, and have their own books.
 
-Which fate a call meets is drawn from a seed. The books are kept in fractions of a dollar from the numbers
-that the providers made up, by none of the gateway's code.
+They are an aiohttp application and no profile of `benchmarks.fake_upstream`: they must be right, not fast. A seed
+decides how each call ends. The books are in fractions of a dollar, computed from the providers' numbers without
+any of the gateway's code.
 """
 
 import asyncio
@@ -21,14 +22,14 @@ PRICES: dict[str, dict[str, str]] = {
     "cheap": {"input": "0.28", "output": "0.42", "cached_input": "0.028", "cache_write": "0.28"},
 }
 LEAVE = "leave"
-"""The last words of a stream at which its client hangs up."""
+"""The last word of a stream whose client then hangs up."""
 
 Place = tuple[str, str, str]
 """Key, public model, upstream."""
 
 
 class Used(NamedTuple):
-    """Tokens apart from each other: `plain` input is neither read from the cache nor written to it."""
+    """Disjoint token counts: `plain` input is neither read from the cache nor written to it."""
 
     plain: int
     read: int
@@ -38,14 +39,14 @@ class Used(NamedTuple):
 
 
 class Books:
-    """What the providers want to be paid, by key, public model and provider; in `guessed` what they hide."""
+    """The providers' bills by key, public model and provider; `hidden` is usage that they do not report."""
 
     def __init__(self) -> None:
-        self.told: dict[Place, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
-        self.guessed: dict[Place, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+        self.reported: dict[Place, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+        self.hidden: dict[Place, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
         self.fates: dict[str, int] = defaultdict(int)
 
-    def bill(self, asked: dict[str, Any], upstream: str, used: Used, *, told: bool = True) -> None:
+    def bill(self, asked: dict[str, Any], upstream: str, used: Used, *, reported: bool = True) -> None:
         """One attempt."""
         price = {name: Fraction(usd) for name, usd in PRICES[upstream].items()}
         dollars = (
@@ -54,7 +55,7 @@ class Books:
             + used.written * price["cache_write"]
             + used.output * price["output"]
         ) / 1_000_000
-        books = self.told if told else self.guessed
+        books = self.reported if reported else self.hidden
         row = books[asked["user"], asked["metadata"]["model"], upstream]
         row["input"] += used.plain + used.read + used.written
         row["output"] += used.output
@@ -65,7 +66,7 @@ class Books:
 
 
 def openai(used: Used) -> dict[str, Any]:
-    """Parts are subsets."""
+    """OpenAI: parts are subsets of the totals."""
     prompt = used.plain + used.read + used.written
     return {
         "prompt_tokens": prompt,
@@ -77,7 +78,7 @@ def openai(used: Used) -> dict[str, Any]:
 
 
 def anthropic(used: Used) -> dict[str, Any]:
-    """Cached and written stand beside the input."""
+    """Anthropic: cached and written tokens are not part of the input."""
     return {
         "input_tokens": used.plain,
         "cache_read_input_tokens": used.read,
@@ -88,7 +89,7 @@ def anthropic(used: Used) -> dict[str, Any]:
 
 
 def gemini(used: Used) -> dict[str, Any]:
-    """Thoughts stand beside the candidates; there are no writes."""
+    """Gemini: thoughts are not part of the candidates; there are no cache writes."""
     return {
         "promptTokenCount": used.plain + used.read + used.written,
         "cachedContentTokenCount": used.read,
@@ -98,7 +99,7 @@ def gemini(used: Used) -> dict[str, Any]:
 
 
 def deepseek(used: Used) -> dict[str, Any]:
-    """The cached part by another name; there are no writes."""
+    """DeepSeek: other names for the cached part; there are no cache writes."""
     prompt = used.plain + used.read + used.written
     return {
         "prompt_tokens": prompt,
@@ -116,7 +117,7 @@ STREAMS = {"streams": 10, "cut": 2, "left": 2, "error that counted": 2, "breaks 
 
 
 class Providers:
-    """Both of them, at `/dear/v1` and `/cheap/v1` of one port."""
+    """Two providers, at `/dear/v1` and `/cheap/v1` of one port."""
 
     def __init__(self, seed: int) -> None:
         self.books = Books()
@@ -124,7 +125,7 @@ class Providers:
         self._text = "word " * 20
 
     def application(self) -> web.Application:
-        """To be served with `handler_cancellation`."""
+        """The application; serve it with `handler_cancellation`."""
         app = web.Application()
         app.router.add_post("/{upstream}/v1/chat/completions", self._answer)
         return app
@@ -142,7 +143,7 @@ class Providers:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
-        self.books.bill(asked, upstream, used, told=not silent)
+        self.books.bill(asked, upstream, used, reported=not silent)
         counted = None if silent else self._dialect(used)(used)
         if asked.get("stream"):
             return await self._stream(request, fate, counted, used)
@@ -166,11 +167,11 @@ class Providers:
         last = _chunk("", "stop")
         if fate == "left":
             last = _chunk(LEAVE)
-        if counted is not None:  # told on the way, for what breaks off has no end to tell it at
+        if counted is not None:  # before the end, as a stream that breaks off never reaches it
             last["usage"] = counted
         await response.write(b"".join(_event(one) for one in (*words, last)))
         if fate == "left":
-            await asyncio.Event().wait()  # until the client's leaving has reached us
+            await asyncio.Event().wait()  # until the client has left
         if fate == "cut":
             assert request.transport is not None
             request.transport.close()
@@ -200,7 +201,7 @@ class Providers:
 
 
 def _uncounted(stream: bool) -> Used:
-    """As tokenizers would count what is sent: 30 words with their frame, and the words of the answer."""
+    """What a tokenizer would count: 30 words with their frame, and the words of the answer."""
     return Used(38, 0, 0, 40 if stream else 20, 0)
 
 

@@ -1,8 +1,8 @@
-"""The path of one call without sockets: how many function calls it makes, and how long it takes.
+"""The path of one call without sockets: its number of function calls, and its time.
 
-A client's connection and an upstream's connection are the real ones, over transports that are plain Python
-objects. Calls are counted by the interpreter itself, so the figure is the same on every machine and under any
-load; `tests/benchmarks/test_path_budget.py` holds it within a margin. Run as `python -m benchmarks.call_path`.
+The client's and the upstream's connections are real ones over transports that are plain Python objects. The
+interpreter counts the calls, so the figure is the same on every machine and under any load;
+`tests/benchmarks/test_path_budget.py` bounds it. Run it as `python -m benchmarks.call_path`.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ def request(*, stream: bool, embeddings: bool = False) -> bytes:
 
 
 def whole_answer(body: bytes) -> list[bytes]:
-    """What the upstream writes for a call that is not streamed."""
+    """The upstream's answer to a call that is not streamed."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
     return [head + body]
 
@@ -80,7 +80,7 @@ def streamed_answer() -> list[bytes]:
 
 
 class FakeTransport(asyncio.Transport):
-    """Takes what is written, and calls back for each write."""
+    """A transport that calls back for each write."""
 
     def __init__(self, written: Any) -> None:
         super().__init__()
@@ -140,9 +140,7 @@ class Path:
                 keys=(KeyConfig(name="bench", key=Secret(KEY), limits=self._limits),),
                 upstreams={"fake": UpstreamConfig(name="fake", base_url="http://127.0.0.1:9/v1")},
                 models={
-                    "bench-model": ModelConfig(
-                        name="bench-model", candidates=(candidate,), batching=self._batching
-                    )
+                    "bench-model": ModelConfig(name="bench-model", candidates=(candidate,), batching=self._batching)
                 },
                 log=LogConfig(level="warning"),
             )
@@ -158,7 +156,7 @@ class Path:
         await asyncio.sleep(0)
 
     def _deliver(self, upstream: H1Connection) -> None:
-        """One piece in each turn of the loop, as sockets bring them."""
+        """Deliver one piece in each turn of the event loop, as sockets do."""
         pieces = iter(self._answer)
 
         def next_piece() -> None:
@@ -188,7 +186,7 @@ class Path:
 
 
 async def count_calls(*, stream: bool, rounds: int = 20) -> float:
-    """Function calls, Python's own and those into C, for one call through the gateway; a mean."""
+    """The mean number of function calls, Python's and C's, for one call through the gateway."""
     path = Path(stream=stream)
     await path.start()
     for _ in range(5):
@@ -210,7 +208,7 @@ async def count_calls(*, stream: bool, rounds: int = 20) -> float:
 
 
 async def time_it(*, stream: bool, seconds: float = 2.0) -> float:
-    """Seconds for one call through the gateway, the best of some stretches."""
+    """Seconds for one call through the gateway, the fastest of some runs."""
     path = Path(stream=stream)
     await path.start()
     best, end = 1e9, perf_counter() + seconds

@@ -1,8 +1,8 @@
 """The complexity router end to end: tables of right and wrong answers, served by two fake upstreams.
 
 `python -m benchmarks.complexity --tables DIR` sends prompts of RouteLLM's tables through a real gateway. Each
-upstream is right where its model was. What the clients get and pay is compared with what the order of scores
-promises offline, with its 95 % interval of 200 bootstrap samples.
+upstream is right where its model was. The quality and cost at the clients is compared with the offline result for
+the same order of scores and its 95 % interval of 200 bootstrap samples.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ import numpy as np
 from aiohttp import ClientSession, web
 
 from gateway.assembly.gateway import Gateway
-from gateway.cli.router import dataset as tables
+from gateway.cli.router import dataset
 from gateway.cli.router.dataset import LabelledPrompt, draw
-from gateway.cli.router.fit import SHIPPED, again, fit
+from gateway.cli.router.evaluation import without
+from gateway.cli.router.fit import again, fit
 from gateway.config.load import load
 from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.routing.complexity.scorer import PromptScorer
@@ -42,18 +43,18 @@ class Served(NamedTuple):
 
 
 def tokens(row: LabelledPrompt) -> int:
-    """The prompt's, as both upstreams count them."""
+    """The prompt's tokens, as both upstreams count them."""
     return len(row.prompt.text) // 4 + 1
 
 
 def dollars(row: LabelledPrompt, tier: str) -> float:
-    """What an answer costs there."""
+    """The cost of an answer at this tier."""
     given, made = PRICES[tier]
     return (tokens(row) * given + OUTPUT * made) / 1e6
 
 
 def answer(row: LabelledPrompt, tier: str) -> dict[str, Any]:
-    """What the model of this tier says; `right` is for the client to count."""
+    """The answer of this tier's model; the client counts `right`."""
     text = (row.answer if tier == "cheap" else "") or "An answer."
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": tokens(row), "completion_tokens": OUTPUT}
@@ -68,8 +69,7 @@ def body(row: LabelledPrompt) -> dict[str, Any]:
 
 def _config(ports: Mapping[str, int], model: Mapping[str, Any]) -> dict[str, Any]:
     candidates = [
-        {"upstream": tier, "price": {"input": given, "output": made}}
-        for tier, (given, made) in PRICES.items()
+        {"upstream": tier, "price": {"input": given, "output": made}} for tier, (given, made) in PRICES.items()
     ]
     return {
         "server": {"port": 0},
@@ -81,7 +81,7 @@ def _config(ports: Mapping[str, int], model: Mapping[str, Any]) -> dict[str, Any
 
 
 async def serve(rows: Sequence[LabelledPrompt], model: Mapping[str, Any]) -> Served:
-    """Send them one after the other; `model` are fields of the model's config."""
+    """Send the rows one after the other; `model` adds fields to the model's config."""
     known = {row.prompt.text: row for row in rows}
     runners, ports = [], {}
     with tempfile.TemporaryDirectory() as folder:
@@ -131,21 +131,19 @@ async def _asked(rows: Sequence[LabelledPrompt], url: str) -> Served:
 
 
 class Promise(NamedTuple):
-    """What is expected offline, and the 95 % interval of each figure."""
+    """The offline figures, and the 95 % interval of each."""
 
     expected: Served
     low: Served
     high: Served
 
     def holds(self, measured: Served) -> bool:
-        """Whether all figures are within."""
+        """Whether all figures are within their intervals."""
         return all(low <= one <= high for one, low, high in zip(measured, self.low, self.high, strict=True))
 
 
-def promise(
-    rows: Sequence[LabelledPrompt], strong: Callable[[np.ndarray], np.ndarray], both: bool = False
-) -> Promise:
-    """`strong` tells of drawn rows (their numbers) which get a strong answer; `both`: after a cheap one."""
+def promise(rows: Sequence[LabelledPrompt], strong: Callable[[np.ndarray], np.ndarray], both: bool = False) -> Promise:
+    """Which of these rows get a strong answer, by number; `both`: after a cheap one."""
     table = np.array([(row.weak, row.strong, dollars(row, "cheap"), dollars(row, "strong")) for row in rows])
 
     def figures(drawn: np.ndarray) -> tuple[float, float, float]:
@@ -162,8 +160,8 @@ def promise(
 def by_score(rows: Sequence[LabelledPrompt], scorer: PromptScorer, share: float) -> Promise:
     """The strong tier answers the highest scores.
 
-    Whether a call is among them is decided when it comes, by those before it: their number is a matter of
-    chance too, as that of independent draws.
+    A call is ranked on arrival among the calls before it, so the number of strong answers is random, as with
+    independent draws.
     """
     scores = np.array([scorer.score(row.prompt) for row in rows])
     chance = np.random.default_rng(1)
@@ -183,8 +181,9 @@ def by_doubt(rows: Sequence[LabelledPrompt], terms: CheckPolicy) -> Promise:
 
 async def lines(folder: Path) -> Iterator[str]:
     """The table of the page."""
-    mmlu, gsm8k = draw(tables.mmlu(folder)), draw(tables.gsm8k(folder))
-    calibrated = fit(mmlu[:LABELS], again(fit(gsm8k, SHIPPED, {})), {})
+    known = dataset.tables(folder)
+    mmlu, gsm8k = (draw(table.rows) for name in (dataset.MMLU, dataset.GSM8K) for table in known if table.name == name)
+    calibrated = fit(mmlu[:LABELS], again(without(known, dataset.MMLU)), {})
     rows = mmlu[LABELS:]
     found = ["| calls | who | right | strong | $ a thousand |", "| --- | --- | --- | --- | --- |"]
     with tempfile.TemporaryDirectory() as temporary:
@@ -192,22 +191,22 @@ async def lines(folder: Path) -> Iterator[str]:
         file.write_bytes(dump(calibrated))
         for share in SHARES:
             model = {"complexity": {"strong_share": share, "weights": str(file)}}
-            told = f"{len(rows):,} of MMLU, share {share}"
-            found += _pair(told, by_score(rows, PromptScorer(calibrated), share), await serve(rows, model))
+            title = f"{len(rows):,} of MMLU, share {share}"
+            found += _pair(title, by_score(rows, PromptScorer(calibrated), share), await serve(rows, model))
     terms = CheckPolicy(("refusal", "arithmetic", "empty"))
     model = {"complexity": {"strong_share": 0}, "cascade": {"enabled": True, "checks": list(terms.checks)}}
-    told = f"{len(gsm8k):,} of GSM8K, cascade"
-    return iter(found + _pair(told, by_doubt(gsm8k, terms), await serve(gsm8k, model)))
+    title = f"{len(gsm8k):,} of GSM8K, cascade"
+    return iter(found + _pair(title, by_doubt(gsm8k, terms), await serve(gsm8k, model)))
 
 
-def _pair(told: str, promised: Promise, measured: Served) -> list[str]:
+def _pair(title: str, promised: Promise, measured: Served) -> list[str]:
     spans = [
         f"{_shown(number, one)} [{_shown(number, low)}, {_shown(number, high)}]"
         for number, (one, low, high) in enumerate(zip(*promised, strict=True))
     ]
     verdict = "measured, within" if promised.holds(measured) else "measured, **outside**"
     values = [_shown(number, one) for number, one in enumerate(measured)]
-    return [f"| {told} | offline | {' | '.join(spans)} |", f"| | {verdict} | {' | '.join(values)} |"]
+    return [f"| {title} | offline | {' | '.join(spans)} |", f"| | {verdict} | {' | '.join(values)} |"]
 
 
 def _shown(number: int, value: float) -> str:

@@ -1,4 +1,4 @@
-"""One process under test: how it is started, watched until it serves, and ended."""
+"""One process under test: it is started, polled until it serves, and stopped."""
 
 import http.client
 import json
@@ -19,14 +19,14 @@ START_LIMIT = 90.0  # seconds; LiteLLM takes some 20 of them
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on right now."""
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def serving(folder: Path, config: Mapping[str, object]) -> list[str]:
-    """The command line of a gateway with this config, which is written into the folder."""
+    """The command line of a gateway with this config, which it writes into the folder."""
     file = folder / "sluice.yaml"
     file.write_text(json.dumps(config))  # JSON is YAML
     return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
@@ -49,7 +49,7 @@ class Contender:
 
     @classmethod
     def version(cls) -> str:
-        """What the table says beside the name; empty for what lies in this repository."""
+        """Its version in the table; empty for code of this repository."""
         return ""
 
     @classmethod
@@ -62,15 +62,15 @@ class Contender:
         raise NotImplementedError
 
     def environment(self) -> dict[str, str] | None:
-        """Its environment; None is our own."""
+        """Its environment; None inherits this process's."""
         return None
 
     def headers(self) -> dict[str, str]:
-        """What each call carries for it beside the key."""
+        """Headers that each call needs beside the key."""
         return {}
 
     def pulse(self) -> tuple[int, str]:
-        """Port and path of the cheapest GET that shows how soon the contender gets round to it."""
+        """Port and path of the cheapest GET that shows the lag of the contender's event loop."""
         return self.port, self.ready_path
 
     @property
@@ -107,7 +107,7 @@ class Contender:
             connection.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it one, such as SIGSTOP."""
+        """Send a signal, such as SIGSTOP."""
         assert self.process is not None
         self.process.send_signal(number)
 

@@ -1,9 +1,9 @@
 """`python -m benchmarks.counter_accuracy`: do the counters of two workers agree with their clients, if one is killed halfway?
 
-32 clients make 10,000 calls as fast as they go. After half of them one worker gets a SIGKILL, in the midst of
-its calls; who loses an answer asks again on another connection. A worker counts a call right after its last
-byte, so the one call that it is at when it dies may be answered and not counted, and one whose answer gets
-lost on its way may be counted. All others must agree, to the call.
+32 clients make 10,000 calls as fast as they can. After half of them one worker gets a SIGKILL in the middle of
+its calls; a client that loses an answer repeats the call on another connection. A worker counts a call right
+after its last byte, so the call at which it dies may be answered and not counted, and a call whose answer is
+lost on its way may be counted. All others must agree exactly.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ CALLS, CLIENTS = 10_000, 32
 
 
 class Clients:
-    """What all of them have seen."""
+    """32 clients, and the answers that they got."""
 
     def __init__(self, gateway: Limited) -> None:
         self.seen: Counter[str] = Counter()
@@ -29,7 +29,7 @@ class Clients:
         self._left = CALLS
 
     async def one(self) -> None:
-        """Asks until nothing is left to ask."""
+        """Make calls until none are left."""
         client = Client(self._port, "exact", "a short one")
         while self._left > 0:
             self._left -= 1
@@ -41,7 +41,7 @@ class Clients:
 
 
 async def _status(client: Client) -> int:
-    """0 where the connection breaks."""
+    """The status; 0 if the connection broke."""
     try:
         return (await client.ask())[0]
     except (OSError, EOFError):
@@ -49,7 +49,7 @@ async def _status(client: Client) -> int:
 
 
 def a_worker_of(parent: int) -> int:
-    """The first of its processes."""
+    """The first of the gateway's worker processes."""
     return int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
 
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.drill`: makes each trouble of docs/runbooks.md, looks, and ends it as its part says.
+"""`python -m benchmarks.drill`: causes each trouble of docs/runbooks.md, runs its commands, and ends it as the page says.
 
-For each there is a fresh gateway, a Redis and two upstreams on loopback. The commands are those of the page.
-Where Prometheus is installed, it has the rules of `deploy/prometheus/alerts.yml`, without their `for`, and
-each alert must come.
+Each trouble gets a fresh gateway, a Redis and two upstreams on loopback. The commands are those of the page. If
+Prometheus is installed, it loads the rules of `deploy/prometheus/alerts.yml` without their `for`, and each alert
+must fire.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _OLD = "SluiceQueueOld"
 
 
 class Prometheus(Contender):
-    """It scrapes the gateway five times a second, and its alerts do not wait."""
+    """A Prometheus that scrapes the gateway five times a second, and whose alerts have no `for`."""
 
     name = "prometheus"
     ready_path = "/-/ready"
@@ -60,7 +60,7 @@ class Prometheus(Contender):
         ]
 
     def _ready(self) -> bool:
-        """It looks for its targets some seconds after its start."""
+        """Whether it has found its targets, some seconds after its start."""
         if not super()._ready():
             return False
         query = f"http://127.0.0.1:{self.port}/api/v1/query?query=up%7Bjob%3D%22sluice%22%7D%3D%3D1"
@@ -68,7 +68,7 @@ class Prometheus(Contender):
             return bool(json.load(answer)["data"]["result"])
 
     async def fire(self, alerts: Sequence[str], within: float) -> None:
-        """Waits until all of them do. Raises TimeoutError."""
+        """Wait until all these alerts fire. Raises TimeoutError."""
         url, firing, end = f"http://127.0.0.1:{self.port}/api/v1/alerts", set[str](), monotonic() + within
         while monotonic() < end:
             async with aiohttp.ClientSession() as session, session.get(url) as answer:
@@ -81,7 +81,7 @@ class Prometheus(Contender):
 
 
 class Row(NamedTuple):
-    """How one drill went; `wrong` is empty, or what did not go as the page says."""
+    """The result of one drill; `wrong` is how it differed from the page, or empty."""
 
     trouble: Trouble
     looks: int
@@ -93,11 +93,11 @@ class Row(NamedTuple):
         """A row of the table."""
         seen = f"{self.looks} commands" + (", alert" if self.alerted else "")
         cells = (", ".join(self.trouble.alerts), self.trouble.made, seen, self.trouble.ended)
-        return f"| {' | '.join(cells)} | {self.seconds:.1f} | {self.wrong or 'as told'} |"
+        return f"| {' | '.join(cells)} | {self.seconds:.1f} | {self.wrong or 'as documented'} |"
 
 
 async def seen(scene: Scene, look: Look) -> None:
-    """Looks until it shows what the page says. Raises TimeoutError."""
+    """Run a command until it shows what the page says. Raises TimeoutError."""
     end, said = monotonic() + PATIENCE_S, ""
     while monotonic() < end:
         _, said = await scene.shell(look.command)
@@ -107,10 +107,8 @@ async def seen(scene: Scene, look: Look) -> None:
     raise TimeoutError(f"`{look.command}` does not show `{look.shows}` but: {said[-2000:]}")
 
 
-async def drill(
-    scene: Scene, trouble: Trouble, prometheus: Prometheus | None = None, *, quick: bool = False
-) -> Row:
-    """Makes one trouble, looks at it, ends it."""
+async def drill(scene: Scene, trouble: Trouble, prometheus: Prometheus | None = None, *, quick: bool = False) -> Row:
+    """Cause one trouble, run its commands, end it."""
     page, begin, looked, wrong = looks(), monotonic(), 0, ""
     waits = prometheus is not None and not (quick and _OLD in trouble.alerts)
     try:
@@ -128,7 +126,7 @@ async def drill(
 
 
 async def drilled(trouble: Trouble, *, quick: bool) -> Row:
-    """One trouble in a scene of its own, so that none disturbs another and every alert is its own."""
+    """Drill one trouble in its own scene, so that troubles and their alerts do not mix."""
     async with scene() as one:
         if Prometheus.missing():
             return await drill(one, trouble)
@@ -141,7 +139,7 @@ async def drilled(trouble: Trouble, *, quick: bool) -> Row:
 
 
 async def run(quick: bool, only: Sequence[str]) -> bool:
-    """Drills, and prints the table; whether all went as told."""
+    """Run the drills and print the table; returns whether all went as documented."""
     good = True
     print("| runbook | trouble made | seen with | ended by | seconds | went |", flush=True)
     print("| --- | --- | --- | --- | --- | --- |", flush=True)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.drill_bug serve ...`: the gateway, with a bug that calls about `the bug` meet."""
+"""`python -m benchmarks.drill_bug serve ...`: the gateway with a bug that prompts about `the bug` trigger."""
 
 import sys
 

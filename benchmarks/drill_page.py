@@ -1,4 +1,4 @@
-"""The runbooks as a drill reads them: the commands of each part, and what each is said to show."""
+"""The runbooks as a drill reads them: the commands of each part, and what each should show."""
 
 import re
 from pathlib import Path
@@ -10,23 +10,22 @@ _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Look(NamedTuple):
-    """A command, and what one of its lines (or several in a row) shows in the trouble; `...` is anything."""
+    """A command, and what one of its lines (or several in a row) shows; `...` matches anything."""
 
     command: str
     shows: str
 
     def seen_in(self, said: str) -> bool:
-        """Whether it is in there."""
+        """Whether the output shows it."""
         pattern = ".*?".join(map(re.escape, re.split(r"\s*\.\.\.\s*", self.shows)))
         return re.search(pattern, said, re.DOTALL) is not None
 
 
 def looks(page: str | None = None) -> dict[str, list[Look]]:
-    """What to look with, by the name of the alert, in the page's order; the page is docs/runbooks.md."""
+    """The commands by alert, in the order of docs/runbooks.md."""
     text = PAGE.read_text(encoding="utf-8") if page is None else page
     return {
-        name: [look for block in _BLOCK.findall(part) for look in _read(block)]
-        for name, part in _PART.findall(text)
+        name: [look for block in _BLOCK.findall(part) for look in _read(block)] for name, part in _PART.findall(text)
     }
 
 

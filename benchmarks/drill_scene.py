@@ -1,4 +1,4 @@
-"""What the drill breaks: two upstreams, a gateway and a Redis on loopback, and a shell to look."""
+"""The scene of a drill: two upstreams, a gateway and a Redis on loopback, and a shell."""
 
 import asyncio
 import copy
@@ -24,7 +24,7 @@ _ADMIN = "http://127.0.0.1:9464"
 
 
 class Engine:
-    """An upstream that does as `mode` says: `well`, `failing`, `hanging`, or `cutting` streams off."""
+    """An upstream in one of the modes `well`, `failing`, `hanging` and `cutting` (streams off)."""
 
     def __init__(self) -> None:
         self.port, self.mode = free_port(), "well"
@@ -64,9 +64,7 @@ class Engine:
                 assert request.transport is not None
                 request.transport.close()
                 return answer
-            await answer.write(
-                _event({"id": "c", "choices": [{**delta, "delta": {}, "finish_reason": "stop"}]})
-            )
+            await answer.write(_event({"id": "c", "choices": [{**delta, "delta": {}, "finish_reason": "stop"}]}))
             await answer.write(b"data: [DONE]\n\n")
             return answer
         message = {"role": "assistant", "content": "pong"}
@@ -80,7 +78,7 @@ def _event(value: dict[str, Any]) -> bytes:
 
 
 class Gateway(Contender):
-    """`sluice serve` in a folder of its own, with its config `sluice.yaml` and its stderr in `sluice.log`."""
+    """`sluice serve` in its own folder, with its config in `sluice.yaml` and its stderr in `sluice.log`."""
 
     name = "sluice"
     module = "gateway"
@@ -93,7 +91,7 @@ class Gateway(Contender):
         (self.folder / "sluice.log").symlink_to(self.folder / "output")
 
     def write(self, config: dict[str, Any]) -> None:
-        """The file, as a whole and at once."""
+        """Replace the config file atomically."""
         fresh = self.folder / "fresh.yaml"
         fresh.write_text(json.dumps(config))  # JSON is YAML
         fresh.replace(self.folder / "sluice.yaml")
@@ -105,20 +103,18 @@ class Gateway(Contender):
         return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
 
     def kill(self) -> None:
-        """Without a word."""
+        """Kill it."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
 
 class Scene:
-    """All of it, and what a drill does with it."""
+    """Upstreams, Redis and gateway, and what a drill does with them."""
 
     def __init__(self, redis: Redis) -> None:
         self.local, self.spare, self.redis = Engine(), Engine(), redis
-        self.scrape_s = (
-            0.0  # until Prometheus has seen a new series; what a counter begins with is no growth to it
-        )
+        self.scrape_s = 0.0  # until Prometheus has seen a new series; what a counter begins with is no growth to it
         upstreams = {
             name: {
                 "base_url": f"http://127.0.0.1:{one.port}/v1",
@@ -145,14 +141,14 @@ class Scene:
         )
 
     async def start(self) -> None:
-        """Returns when everything serves."""
+        """Start everything and wait until it serves."""
         await asyncio.gather(self.local.start(), self.spare.start())
         await asyncio.to_thread(self.redis.start, 0)
         await asyncio.to_thread(self.gateway.start, 0)
         await self.ready()
 
     async def stop(self) -> None:
-        """Ends all of it; raises nothing for what has ended already."""
+        """Stop everything that still runs."""
         for engine in (self.local, self.spare):
             engine.released.set()
             await engine.stop()
@@ -160,12 +156,12 @@ class Scene:
         await asyncio.to_thread(self.redis.stop)
 
     async def ready(self) -> None:
-        """The gateway is, and all upstreams and Redis are up."""
+        """Whether the gateway is ready, and all upstreams and Redis are up."""
         await self.until("sluice_upstream_up", lambda value: value == 2)
         await self.until("sluice_redis_up", lambda value: value == 1)
 
     async def shell(self, command: str) -> tuple[int, str]:
-        """Runs a command of the page in the gateway's folder, as its reader would; status and all it says."""
+        """Run a command of the page in the gateway's folder, as a reader would; returns status and output."""
         here = command.replace(_ADMIN, f"http://127.0.0.1:{self.gateway.admin_port}")
         script = f'sluice() {{ "{sys.executable}" -m gateway "$@"; }}\n{here}'
         process = await asyncio.create_subprocess_exec(
@@ -181,7 +177,7 @@ class Scene:
         return process.returncode or 0, said.decode()
 
     async def ask(self, model: str = "small", key: str = "team-a", text: str = "ping", **more: Any) -> int:
-        """One call to its end; its status, or 0 where the answer broke off."""
+        """Make one call; returns its status, or 0 if the answer broke off."""
         body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 100, **more}
         headers = {"authorization": f"Bearer {KEYS[key]}"}
         url = f"http://127.0.0.1:{self.gateway.port}/v1/chat/completions"
@@ -203,10 +199,8 @@ class Scene:
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
         return sum(float(value) for has, value in found if all(one in has for one in wanted))
 
-    async def until(
-        self, name: str, true: Callable[[float], bool], within: float = PATIENCE_S, **labels: str
-    ) -> None:
-        """Waits for a value of a series. Raises TimeoutError."""
+    async def until(self, name: str, true: Callable[[float], bool], within: float = PATIENCE_S, **labels: str) -> None:
+        """Wait until a series has this value. Raises TimeoutError."""
         end, value = monotonic() + within, 0.0
         while monotonic() < end:
             with suppress(aiohttp.ClientError):
@@ -217,11 +211,11 @@ class Scene:
         raise TimeoutError(f"{name}{labels} is {value} after {within:g} s")
 
     async def scraped(self) -> None:
-        """Where Prometheus runs: returns when it has seen what there is now."""
+        """Wait until Prometheus, if it runs, has scraped the present state."""
         await asyncio.sleep(self.scrape_s)
 
     async def reload(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Writes the config with a change, and waits until it is in force, a second or two after."""
+        """Write a changed config and wait until it is in force, a second or two later."""
         before = await self.value("sluice_config_generation")
         self.gateway.config = copy.deepcopy(self.gateway.config)
         change(self.gateway.config)
@@ -231,7 +225,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[Scene]:
-    """A scene that stands, and is cleared away."""
+    """A running scene, stopped at the end."""
     one = Scene(Redis(0))
     try:
         await one.start()

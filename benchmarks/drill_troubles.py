@@ -1,4 +1,4 @@
-"""The troubles of docs/runbooks.md: each is made, ended as its part tells, and seen gone."""
+"""The troubles of docs/runbooks.md: each is caused, ended as the page says, and seen to be over."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ OLD_S = 31.0
 
 
 class Trouble(NamedTuple):
-    """`steps` makes it until its `yield`, and ends it from there; it raises where the end does not help."""
+    """A trouble: `steps` causes it before its `yield` and ends it afterwards; it raises if that does not help."""
 
     alerts: tuple[str, ...]
     made: str
@@ -28,11 +28,11 @@ TROUBLES: list[Trouble] = []
 
 
 def _trouble(*alerts: str, made: str, ended: str) -> Callable[[Steps], Steps]:
-    def kept(steps: Steps) -> Steps:
+    def register(steps: Steps) -> Steps:
         TROUBLES.append(Trouble(alerts, made, ended, steps))
         return steps
 
-    return kept
+    return register
 
 
 def _expect(true: bool, what: str) -> None:
@@ -53,7 +53,7 @@ async def _asked(scene: Scene, count: int, wanted: int, **call: Any) -> None:
     ended="the config before it",
 )
 async def failing(scene: Scene) -> AsyncIterator[None]:
-    """A change has done it."""
+    """A config change caused it."""
     well = scene.gateway.config["upstreams"]["local"]["base_url"]
     await _asked(scene, 3, 200)
     wrong = f"http://127.0.0.1:{free_port()}/v1"
@@ -69,7 +69,7 @@ async def failing(scene: Scene) -> AsyncIterator[None]:
 
 @_trouble("SluiceDown", made="kill -9 of the gateway", ended="starting it")
 async def down(scene: Scene) -> AsyncIterator[None]:
-    """No word, no port."""
+    """The gateway is gone without a log line."""
     scene.gateway.kill()
     yield
     await asyncio.to_thread(scene.gateway.start, 0)
@@ -93,7 +93,7 @@ async def no_upstream(scene: Scene) -> AsyncIterator[None]:
 
 @_trouble("SluiceBreakerOpen", made="an upstream that answers 500", ended="the upstream's recovery")
 async def breaker_open(scene: Scene) -> AsyncIterator[None]:
-    """It comes back by itself, with the first call that is let through."""
+    """It closes by itself, with the first probe that succeeds."""
     scene.local.mode = "failing"
     for _ in range(8):
         await scene.ask()
@@ -128,7 +128,7 @@ async def queue_old(scene: Scene) -> AsyncIterator[None]:
 
 @_trouble("SluiceTruncated", made="an upstream that cuts streams off", ended="the upstream's recovery")
 async def truncated(scene: Scene) -> AsyncIterator[None]:
-    """Callers are told, by an event in the stream."""
+    """Clients get an error event in the stream."""
     await _asked(scene, 1, 200, stream=True)
     for number in range(8):  # good ones in between, lest the breaker opens
         for mode, wanted in (("well", 200), ("cutting", 0)):
@@ -159,7 +159,7 @@ async def slow(scene: Scene) -> AsyncIterator[None]:
 
 @_trouble("SluiceInternalError", made="a gateway with a bug", ended="one without")
 async def internal_error(scene: Scene) -> AsyncIterator[None]:
-    """The others' calls are none the worse."""
+    """Other calls are unaffected."""
     await _restarted(scene, "benchmarks.drill_bug")
     await _asked(scene, 1, 500, text=BAIT)
     await _asked(scene, 1, 200)
@@ -179,7 +179,7 @@ async def _restarted(scene: Scene, module: str) -> None:
 
 @_trouble("SluiceRedisDown", made="kill -9 of Redis", ended="starting it")
 async def redis_down(scene: Scene) -> AsyncIterator[None]:
-    """Calls go on, and nothing is done in the gateway."""
+    """Calls are served, and nothing need be done in the gateway."""
     scene.redis.kill()
     await _asked(scene, 1, 200, key="team-b", max_tokens=1)
     await scene.until("sluice_redis_up", lambda value: value == 0)
@@ -204,7 +204,7 @@ async def reload_failed(scene: Scene) -> AsyncIterator[None]:
 
 @_trouble("SluiceUsageNotWritten", made="usage.db locked by another", ended="letting go of the lock")
 async def usage_not_written(scene: Scene) -> AsyncIterator[None]:
-    """What was not written is written later."""
+    """Unwritten usage is written later."""
     before = _written(scene)
     with closing(sqlite3.connect(scene.gateway.folder / "usage.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -224,7 +224,7 @@ def _written(scene: Scene) -> int:
 
 @_trouble("SluiceBudgetNear", made="a key that spends its day's dollars", ended="a higher usd_per_day")
 async def budget_near(scene: Scene) -> AsyncIterator[None]:
-    """The new budget knows what was spent."""
+    """The new budget includes the past spending."""
     await _asked(scene, 1, 200, key="team-b")
     await scene.scraped()
     statuses = [await scene.ask(key="team-b") for _ in range(6)]
@@ -238,7 +238,7 @@ async def budget_near(scene: Scene) -> AsyncIterator[None]:
 
 @_trouble("SluiceUnpriced", made="calls of a model without a price", ended="its price")
 async def unpriced(scene: Scene) -> AsyncIterator[None]:
-    """What was not counted stays uncounted, but no more comes."""
+    """Past calls stay unpriced; new ones are priced."""
     await _asked(scene, 2, 200, model="large")
     yield
     await scene.reload(lambda config: config["models"]["large"]["candidates"][0].update(price=PRICE))

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.estimates [FILE ...]`: how far estimates of input tokens are off, by text and tokenizer.
+"""`python -m benchmarks.estimates [FILE ...]`: the error of input token estimates, by text and tokenizer.
 
-By hand, with the extra `exact-tokens`. Every text is cut in pieces: an estimator learns from every other one,
-the rest are estimated. Texts of your own, as files, take the place of the few short ones in here.
+It needs the extra `exact-tokens`. Every text is cut into pieces: an estimator learns from every second one, and
+the others are estimated. Your own texts, given as files, replace the few short ones in here.
 """
 
 import json
@@ -88,7 +88,7 @@ def body(text: str, model: str = "m", *, escaped: bool = False) -> bytes:
 
 
 def halves(text: str, size: int) -> tuple[list[str], list[str]]:
-    """Its pieces of so many characters, alternately to learn from and to judge by."""
+    """The pieces of a text, alternately for learning and for judging."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     return pieces[::2], pieces[1::2]
 
@@ -101,7 +101,7 @@ def off(estimator: Estimator, text: str, model: str, actual: int) -> tuple[float
 
 
 def errors(estimator: Estimator, judged: list[str], model: str, exact: Exact) -> str:
-    """The mean error, and between which bounds 90 % of the pieces lie."""
+    """The mean error, and the bounds of 90 % of the pieces."""
     found = [off(estimator, text, model, exact(body(text), model) or 1)[0] for text in judged]
     found.sort()
     low, high = found[len(found) // 20], found[-1 - len(found) // 20]

@@ -1,18 +1,22 @@
-"""`python -m benchmarks.flood`: what a key notices of another one that floods the gateway.
+"""`python -m benchmarks.flood`: the effect on a key of another key that floods the gateway.
 
-The upstream serves 8 calls at a time, each in 20 to 60 ms: 200 a second. `light` asks at random times, for
-40 % of that; then `flood` asks beside it, at 20 times its own half; then `flood` alone.
+The upstream serves 8 calls at a time, each in 20 to 60 ms: 200 a second. First `light` calls at random times,
+using 40 % of that; then `flood` joins with ten times the capacity; then `flood` calls alone.
 """
 
 import asyncio
+import itertools
 import random
 import statistics
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from time import monotonic
+from collections.abc import Awaitable
+from time import perf_counter
 
 from benchmarks.arguments import arguments
-from benchmarks.limited import Client, Counting, Limited
+from benchmarks.client import Pool, drive
+from benchmarks.fake_upstream import start_timed
+from benchmarks.limited import Limited, chat
+from gateway.cli.bench.client import TimedCall
 
 SLOTS, SECONDS_LOW, SECONDS_HIGH = 8, 0.02, 0.06
 CAPACITY = SLOTS / ((SECONDS_LOW + SECONDS_HIGH) / 2)
@@ -22,39 +26,29 @@ PHASE_S = 20.0
 
 
 class Key:
-    """Calls of one key at random times, and what became of them."""
+    """Calls of one key at random times, and their results."""
 
     def __init__(self, port: int, name: str, rate: float) -> None:
-        self._port, self._name, self._rate = port, name, rate
-        self._free: list[Client] = []
-        self._open: set[asyncio.Task[None]] = set()
-        self.taken: list[float] = []
+        self._pool, self._rate = Pool(port), rate
+        self._request = chat(name, "x", max_tokens=60)
+        self.durations: list[float] = []
         self.queued: list[float] = []
         self.statuses: Counter[int] = Counter()
 
     async def run(self, seconds: float) -> None:
-        """Ask for so long, and let all end."""
-        source, at = random.Random(1), monotonic()
-        end = at + seconds
-        while at < end:
-            at += source.expovariate(self._rate)
-            await asyncio.sleep(max(0.0, at - monotonic()))
-            task = asyncio.create_task(self._ask())
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
-        while self._open:
-            await asyncio.wait(set(self._open))
-        for client in self._free:
-            client.close()
+        """Call for that long, and wait until all calls have ended."""
+        await drive(self._call, itertools.repeat(self._request), rate=self._rate, seconds=seconds)
+        self._pool.close()
 
-    async def _ask(self) -> None:
-        client = self._free.pop() if self._free else Client(self._port, self._name, "x", max_tokens=60)
-        status, headers, seconds = await client.ask()
-        self._free.append(client)
-        self.statuses[status] += 1
-        if status == 200:
-            self.taken.append(seconds)
-            self.queued.append(float(headers["x-sluice-queue-ms"]))
+    async def _call(self, request: bytes, due: float) -> TimedCall:
+        sent = perf_counter()
+        response = await self._pool.request(request)
+        ended = perf_counter()
+        self.statuses[response.status] += 1
+        if response.status == 200:
+            self.durations.append(ended - sent)
+            self.queued.append(float(response.headers["x-sluice-queue-ms"]))
+        return TimedCall(due, ended)
 
 
 async def main() -> None:
@@ -64,11 +58,7 @@ async def main() -> None:
     def count(_: bytes) -> None:
         served["all"] += 1
 
-    make: Callable[[], Counting] = lambda: Counting(  # noqa: E731
-        lambda _: source.uniform(SECONDS_LOW, SECONDS_HIGH), lambda _: None, count
-    )
-    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+    server, port = await start_timed(lambda _: source.uniform(SECONDS_LOW, SECONDS_HIGH), ended=count)
     gateway = Limited(port, {"light": {}, "flood": {}}, slots=SLOTS, waiting=WAITING)
     print("| phase | served/s | key | answered | p50 ms | in the queue, p50 ms | refused |")
     print("| --- | --: | --- | --: | --: | --: | --: |")
@@ -78,17 +68,17 @@ async def main() -> None:
             rates = {"light": LIGHT, "flood": FLOOD}
             keys = {name: Key(gateway.port, name, rates[name]) for name in phase}
             served.clear()
-            begin = monotonic()
+            begin = perf_counter()
             running: list[Awaitable[None]] = [key.run(PHASE_S) for key in keys.values()]
             every = asyncio.gather(*running)
             await asyncio.sleep(PHASE_S)
-            rate = served["all"] / (monotonic() - begin)
+            rate = served["all"] / (perf_counter() - begin)
             await every
             for name, key in keys.items():
-                refused = sum(key.statuses.values()) - len(key.taken)
+                refused = sum(key.statuses.values()) - len(key.durations)
                 print(
-                    f"| {' and '.join(phase)} | {rate:.1f} | {name} | {len(key.taken)} "
-                    f"| {statistics.median(key.taken) * 1000:.1f} | {statistics.median(key.queued):.1f} "
+                    f"| {' and '.join(phase)} | {rate:.1f} | {name} | {len(key.durations)} "
+                    f"| {statistics.median(key.durations) * 1000:.1f} | {statistics.median(key.queued):.1f} "
                     f"| {refused} |",
                     flush=True,
                 )

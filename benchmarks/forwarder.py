@@ -1,7 +1,7 @@
 """The yardstick: aiohttp's server in front of aiohttp's client, and nothing else.
 
-`python -m benchmarks.forwarder PORT UPSTREAM_PORT`. Lean but honest: low-level server, no router, no access
-log, no pool limit, no time-outs, no decompression; streams go on chunk by chunk.
+`python -m benchmarks.forwarder PORT UPSTREAM_PORT`. Lean and realistic: low-level server, no router, no access
+log, no pool limit, no timeouts, no decompression; streams are forwarded chunk by chunk.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.introspect FILE ...`: the `sluice` command with those arguments, and a look at what it holds.
+"""`python -m benchmarks.introspect FILE ...`: the `sluice` command with those arguments, which reports its objects.
 
-Upon SIGUSR2 it collects garbage and writes the number of its asyncio tasks and of the memory blocks that
-Python has handed out into FILE: figures that no proxy needs to show, taken without changing the gateway.
+On SIGUSR2 it collects garbage and writes the number of its asyncio tasks and of Python's allocated memory blocks
+into FILE: figures that a proxy need not publish, measured without changing the gateway.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from gateway.cli.main import main
 
 
 def look(file: Path) -> None:
-    """Write them, whole or not at all."""
+    """Write the figures atomically."""
     gc.collect()
     tasks = len(asyncio.all_tasks())  # Python runs a signal's handler in the main thread, within the loop
     new = file.with_suffix(".new")

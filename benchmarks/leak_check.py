@@ -20,14 +20,14 @@ FEW = 2  # descriptors, threads or tasks more: a scrape's connection, the ledger
 
 
 class Gateway(SluiceAllOn):
-    """The gateway under test, with a cache of 4 MiB, its config changed at will."""
+    """The gateway under test, with a cache of 4 MiB and a config that changes."""
 
     def __init__(self, upstream_port: int) -> None:
         super().__init__(upstream_port)
         self.generation = 1
 
     def config(self) -> dict[str, Any]:
-        """Each generation moves the cache's keeping time, a candidate's price and a key's limit."""
+        """Each generation changes the cache's TTL, a candidate's price and a key's limit."""
         config = super().config()
         new = self.generation
         config["cache"] |= {"max_bytes": "4MiB", "ttl": 3600 + new}
@@ -37,7 +37,7 @@ class Gateway(SluiceAllOn):
 
     @property
     def found(self) -> Path:
-        """What `benchmarks.introspect` writes."""
+        """The file that `benchmarks.introspect` writes."""
         return self.folder / "inside"
 
     def command(self) -> list[str]:
@@ -47,7 +47,7 @@ class Gateway(SluiceAllOn):
     async def reload(self) -> None:
         """Change the config and wait until it is in force.
 
-        Raises TimeoutError where it is not taken within 20 s.
+        Raises TimeoutError if it is not within 20 s.
         """
         self.generation += 1
         super().command()  # writes the file
@@ -64,7 +64,7 @@ class Gateway(SluiceAllOn):
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     async def inside(self) -> tuple[int, int]:
-        """Its tasks and blocks."""
+        """Its number of tasks and memory blocks."""
         self.found.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR2)
         async with asyncio.timeout(20):
@@ -82,20 +82,20 @@ class Held:
     memory: int  # bytes of its own, no file mapped
     blocks: int  # that Python's allocator has handed out: nearly every object is one or more
     descriptors: int  # but for the connections to the upstream
-    idle: int  # connections to the upstream, kept for the next call
+    idle: int  # open connections to the upstream
     threads: int
     tasks: int
     inflight: int
 
     def row(self) -> str:
-        """A line of the table."""
+        """A row of the table."""
         shown = [f"{self.calls:,}", f"{self.memory / 1e6:.1f}", f"{self.blocks:,}"]
         shown += map(str, (self.descriptors, self.idle, self.threads, self.tasks, self.inflight))
         return f"| {' | '.join(shown)} |"
 
 
 async def held(gateway: Gateway, calls: int) -> Held:
-    """Read it once the descriptors have come to rest, or after 5 s."""
+    """Read it once the number of descriptors is stable, or after 5 s."""
     before, until = (-1, -1), time.monotonic() + 5
     while (open_ := descriptors(gateway)) != before and time.monotonic() < until:
         before = open_
@@ -107,13 +107,13 @@ async def held(gateway: Gateway, calls: int) -> Held:
 
 
 def anonymous(pid: int) -> int:
-    """Bytes of a process that no file and no other process stands behind, unlike its proportional share."""
+    """Private anonymous memory of a process, in bytes."""
     lines = Path("/proc", str(pid), "smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) * 1024
 
 
 def descriptors(gateway: Gateway) -> tuple[int, int]:
-    """Those of its process: connections to the upstream counted apart, whatever state they are in."""
+    """The descriptors of its process, and how many of them are connections to the upstream."""
     folder = Path("/proc", str(gateway.pid))
     targets = []
     for file in (folder / "fd").iterdir():
@@ -127,7 +127,7 @@ def descriptors(gateway: Gateway) -> tuple[int, int]:
 
 
 def verdict(rows: list[Held]) -> list[str]:
-    """What has grown since the second tenth; nothing if all is flat."""
+    """What has grown since the second tenth; empty if nothing has."""
     base, later = rows[FLAT_FROM - 1], rows[FLAT_FROM:]
     most = {
         "memory": int(base.memory * (1 + MEMORY_MAY_GROW)),

@@ -1,22 +1,20 @@
-"""What the checks of limits run: a gateway with limited keys, a Redis, and an upstream that keeps count."""
+"""The parts of the benchmarks of limits: a gateway with limited keys, a Redis, an engine, clients."""
 
 import asyncio
-import json
 import shutil
 import socket
 import sys
-from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from benchmarks import upstream
+from benchmarks.client import CHAT, Connection, post
 from benchmarks.contender import Contender, free_port, serving
 
 MODEL = "bench-model"
 
 
 class Redis(Contender):
-    """A redis-server without files, which may be stopped and killed."""
+    """A redis-server without files."""
 
     name = "redis"
 
@@ -32,13 +30,13 @@ class Redis(Contender):
         return {"url": f"redis://127.0.0.1:{self.port}/0"}
 
     def ask(self, words: str) -> bytes:
-        """One command on a connection of its own; the start of its reply."""
+        """Send one command on a new connection; returns the start of its reply."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as link:
             link.sendall(words.encode() + b"\r\n")
             return link.recv(65536)
 
     def kill(self) -> None:
-        """What it held is lost; `start` brings an empty one."""
+        """Kill it with its data; `start` starts an empty one."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -64,18 +62,14 @@ class Limited(Contender):
         slots: int = 10_000,
         waiting: int = 10_000,
     ) -> None:
-        """`slots` is the upstream's max_concurrency, `waiting` how many may wait for one."""
+        """`slots` is the upstream's max_concurrency, `waiting` the server's max_queue."""
         super().__init__(upstream_port)
         self.admin_port = free_port()
         self.config: dict[str, Any] = {
             "server": {"port": self.port, "max_queue": waiting},
             "admin": {"port": self.admin_port},
-            "keys": [
-                {"name": name, "key": f"sk-bench-{name}", "limits": limits} for name, limits in keys.items()
-            ],
-            "upstreams": {
-                "fake": {"base_url": f"http://127.0.0.1:{upstream_port}/v1", "max_concurrency": slots}
-            },
+            "keys": [{"name": name, "key": f"sk-bench-{name}", "limits": limits} for name, limits in keys.items()],
+            "upstreams": {"fake": {"base_url": f"http://127.0.0.1:{upstream_port}/v1", "max_concurrency": slots}},
             "models": {MODEL: {"candidates": [{"upstream": "fake", "model": "fake-model"}]}},
             "usage": {"store": "off"},
             "log": {"level": "error"},
@@ -97,7 +91,7 @@ class Limited(Contender):
 
 
 class SlowEngine(Contender):
-    """`benchmarks.slow_engine`; SIGUSR1 makes it stand still, SIGUSR2 go on."""
+    """The fake upstream with slots; SIGUSR1 stops it, SIGUSR2 resumes it."""
 
     name, ready_path = "engine", "/v1/models"
 
@@ -106,75 +100,24 @@ class SlowEngine(Contender):
         self._slots = slots
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "benchmarks.slow_engine", str(self.port), str(self._slots)]
+        return [sys.executable, "-m", "benchmarks.fake_upstream", "slow", str(self.port), str(self._slots)]
 
 
-class Counting(upstream.Upstream):
-    """The fake upstream, answering after `seconds(body)` and telling `seen(body)` and `gone(body)`."""
+class Client(Connection):
+    """A connection that repeats one chat call with one key."""
 
-    def __init__(
-        self,
-        seconds: Callable[[bytes], float],
-        seen: Callable[[bytes], None],
-        gone: Callable[[bytes], None],
-    ) -> None:
-        self.seconds, self.seen, self.gone = seconds, seen, gone
-        self.asked: bytes | None = None
-
-    def on_message_complete(self) -> None:
-        if self.parser.get_method() == b"GET":
-            super().on_message_complete()
-            return
-        self.asked, self.body = bytes(self.body), bytearray()
-        self.seen(self.asked)
-        asyncio.get_running_loop().call_later(self.seconds(self.asked), self.answer)
-
-    def answer(self) -> None:
-        """The call is over."""
-        if self.asked is not None:
-            self.over()
-            self.transport.write(upstream.CHAT)
-
-    def over(self) -> None:
-        """No more of it."""
-        if self.asked is not None:
-            asked, self.asked = self.asked, None
-            self.gone(asked)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.over()
-
-
-class Client:
-    """One keep-alive connection with one key."""
-
-    def __init__(self, port: int, key: str, text: str, **more: object) -> None:
-        body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": text}], **more}).encode()
-        head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer sk-bench-{key}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        self._port, self._request = port, head.encode() + body
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    def __init__(self, port: int, key: str, text: str, **fields: object) -> None:
+        super().__init__(port)
+        self._request = chat(key, text, **fields)
 
     async def ask(self) -> tuple[int, dict[str, str], float]:
         """Status, headers, and the seconds it took. OSError or EOFError when the connection breaks."""
         begin = monotonic()
-        try:
-            if self._streams is None:
-                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
-            reader, writer = self._streams
-            writer.write(self._request)
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
-            await reader.readexactly(int(headers["content-length"]))
-        except (OSError, EOFError):
-            self.close()
-            raise
-        return int(head[0].split()[1]), headers, monotonic() - begin
+        response = await self.request(self._request)
+        return response.status, response.headers, monotonic() - begin
 
-    def close(self) -> None:
-        """Close the connection; the next call opens another."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+
+def chat(key: str, text: str, **fields: object) -> bytes:
+    """A chat request with the key of this name, as it goes over the wire."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": text}], **fields}
+    return post(CHAT, body, f"sk-bench-{key}")

@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
 class Load:
     """One scenario against one contender: a closed loop, or an open one of `rate` calls a second.
 
-    `size` is that of a right answer.
+    `size` is that of a correct answer.
     """
 
     def __init__(self, scenario: Scenario, contender: Contender, size: int, rate: float = 0.0) -> None:
@@ -137,7 +137,7 @@ class Load:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def fault(self, status: int, size: int, tail: bytes) -> str:
-        """What is wrong with an answer; empty if nothing is."""
+        """The fault of an answer; empty for a correct one."""
         if status != 200:
             return f"status {status}"
         if size != self.size:
@@ -145,7 +145,7 @@ class Load:
         return "no [DONE]" if self.streams and not tail.endswith(DONE) else ""
 
     def connect(self) -> None:
-        """Open one more connection, which asks at once."""
+        """Open one more connection, which sends a call at once."""
         task = asyncio.get_running_loop().create_task(self._connect())
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -184,7 +184,7 @@ class Load:
             self.owed.append(perf_counter())
 
     async def _until(self, done: Callable[[], bool]) -> None:
-        # Polled: an event would have to be kept up on the measured path.
+        # Polled: an event would cost time on the measured path.
         give_up = perf_counter() + self.scenario.longest
         while not done() and perf_counter() < give_up:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -235,7 +235,7 @@ class Load:
 
 
 def run(load: Load, read: Callable[[], Reading], beside: tuple[int, str]) -> Outcome:
-    """Run a load on a loop of its own, without collector pauses in its latencies."""
+    """Run a load on a new event loop, without the collector's pauses in its latencies."""
     gc.collect()
     gc.disable()
     try:

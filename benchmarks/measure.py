@@ -1,4 +1,4 @@
-"""What a process tree costs, read from /proc (Linux only), and on which core it runs."""
+"""CPU time and memory of a process tree, read from /proc (Linux only), and pinning to a core."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """A process started inside begins its life on that core (affinity is inherited), threads and all."""
+    """A process started inside runs on that core, with all its threads: affinity is inherited."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -28,14 +28,14 @@ def _stat(pid: str) -> list[str]:
 
 
 def tree(root: int) -> list[int]:
-    """The process and all that descend from it."""
+    """The process and all its descendants."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 parents[int(entry)] = int(_stat(entry)[1])
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended while we looked
+                continue  # it has just ended
     found = [root]
     for pid in found:  # grows while it is walked: children of children
         found += [child for child, parent in parents.items() if parent == pid]
@@ -60,7 +60,7 @@ def memory_bytes(pids: list[int]) -> int:
 
 
 def core_seconds(core: int) -> float:
-    """Time this core has spent on anybody's work, its interrupts included, or lost to its host (steal)."""
+    """Time this core was busy, including interrupts and time stolen by its host."""
     lines = Path("/proc/stat").read_text().splitlines()
     fields = next(line.split() for line in lines if line.startswith(f"cpu{core} "))
     return sum(int(fields[i]) for i in (1, 2, 3, 6, 7, 8)) * TICK
@@ -82,7 +82,7 @@ def read(root: int, core: int) -> Reading:
 
 
 def machine() -> str:
-    """One line on what the figures were measured on."""
+    """The machine and versions, in one line."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
     packages = ", ".join(f"{name} {version(name)}" for name in ("aiohttp", "uvloop"))

@@ -1,8 +1,9 @@
 """`python -m benchmarks.month`: a month of made-up traffic through `sluice report`; writes the pages in docs/.
 
-Nothing of it is real: requests, answers, prices and repeats come from a fixed seed, repeats by Zipf's law.
-What handles it is real: cache, shared flights, routing, prices, the ledger, its file and the report, without
-sockets and on a clock that the traffic itself moves. An answer takes the same tokens from every candidate.
+The traffic is invented: requests, answers, prices and repeats come from a fixed seed, repeats by Zipf's law. The
+code that handles it is the gateway's: cache, single flights, routing, prices, the ledger, its file and the
+report, without sockets and on a clock that the traffic advances. An answer takes the same tokens from every
+candidate.
 """
 
 import asyncio
@@ -38,9 +39,10 @@ from gateway.routing.load import UpstreamLoads
 from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.prefix_hashes import prefix_hashes
 from gateway.routing.router import RequestInspectors, Router
-from gateway.telemetry.metrics import Metrics, counter
+from gateway.telemetry.fast_prometheus import counter
+from gateway.telemetry.metrics import Metrics
 from gateway.usage.accounting import LedgerEntries, UsageAccounting
-from gateway.usage.call_usage import charge, wasted
+from gateway.usage.call_usage import add_failed_usage, charge
 from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.usage.ledger import Ledger
@@ -84,14 +86,14 @@ models:
 
 
 class Providers:
-    """Answer everything; what begins alike within five minutes is read from their cache."""
+    """Providers that answer everything; a prefix seen within five minutes is read from their prompt cache."""
 
     def __init__(self, time: "Time") -> None:
         self._time = time
         self._warm: dict[tuple[Candidate, str], float] = {}
 
     async def __call__(self, call: Call) -> Reply:
-        """The terminal handler: one call in fifty fails first, and costs its input there."""
+        """The terminal handler: one call in fifty fails at first and costs its input."""
         asked = json.loads(call.body)
         given, system, made, fails = (asked["metadata"][name] for name in ("in", "system", "out", "fails"))
         await asyncio.sleep(0)  # others come meanwhile
@@ -99,7 +101,7 @@ class Providers:
         call.candidate = candidates[0]
         if fails and len(candidates) > 1:
             call.attempts += 1
-            wasted(call, candidates[0], TokenUsage(given, 1))
+            add_failed_usage(call, candidates[0], TokenUsage(given, 1))
             call.candidate = candidates[1]
         call.attempts += 1
         cached = self._cached(call.candidate, call.model, system)
@@ -116,7 +118,7 @@ class Providers:
 
 
 class Time:
-    """A clock that stands still until it is told."""
+    """A clock that advances only when it is set."""
 
     def __init__(self) -> None:
         self.now = BEGINS
@@ -131,23 +133,28 @@ class Month:
     def __init__(self, config: Config, ledger: Ledger) -> None:
         rng, metrics, self._time = random.Random(SEED), Metrics(), Time()
         pricing = Pricing(self._time)
-        routes = assembly.routes(config, lambda one, upstream: pricing.known(one, upstream).price)
+        routes = assembly.routes(config, lambda one, upstream: pricing.resolve(one, upstream).price)
         estimate = TokenEstimates(Estimator(), metrics).make
         books = LedgerEntries(ledger)
         spend = UsageAccounting(
-            Calendar("UTC", BEGINS, BEGINS), estimate, metrics, (), always=True, paid=(books.paid,)
+            Calendar("UTC", BEGINS, BEGINS),
+            estimate,
+            metrics,
+            (),
+            always=True,
+            on_attempt=(books.record_attempt,),
         )
-        self._caches = CacheFactory(metrics, self._time, rng, books.spared)
+        self._caches = CacheFactory(metrics, self._time, rng, books.record_avoided)
         self._access = ModelAccess(routes)
         self._handle = self._composed(config, spend, _routing(config, estimate, metrics, rng))
 
     def _composed(self, config: Config, spend: UsageAccounting, routing: Router) -> Handler:
-        cache = self._caches.layers(config)
+        cache = self._caches.layer(config)
         if cache is None:
             raise AssertionError("the config keeps answers")
         layers = (
             admission((self._access,)),
-            cache.look,
+            cache.lookup,
             admission((spend,)),
             cache.answer,
             admission((routing,)),
@@ -155,7 +162,7 @@ class Month:
         return compose(layers, Providers(self._time))
 
     async def run(self) -> None:
-        """All of it."""
+        """Run the whole month."""
         rng = random.Random(SEED)
         for number, ask in enumerate(traffic(rng)):
             self._time.now = ask.at
@@ -183,14 +190,14 @@ def _routing(config: Config, estimate: Any, metrics: Metrics, rng: random.Random
         loads,
         PrefixMap(),
         reads,
-        lambda one, now: True,
+        lambda candidate, endpoint, now: True,
         counter(metrics.routing_decisions),
         rng,
     )
 
 
 def _request(ask: Ask, number: int, rng: random.Random) -> bytes:
-    """Requests of a kind for the same question are the same, if they are exact; else each is another one."""
+    """A request body; exact requests of a kind for the same question are equal, all others differ."""
     kind = ask.kind
     mine = random.Random(f"{SEED} {kind.model} {ask.question}" if kind.exact else f"{SEED} {number}")
     asked, made = mine.randint(*kind.asked), mine.randint(*kind.answered)
@@ -236,7 +243,7 @@ async def _month(folder: Path) -> tuple[Config, UsageSnapshot]:
     await Month(config, ledger).run()
     await ledger.stop()
     again = SqliteUsageStore(str(folder / "usage.db"))
-    books = await again.books(PERIOD.first, PERIOD.last)
+    books = await again.snapshot(PERIOD.first, PERIOD.last)
     await again.close()
     return config, books
 
@@ -250,7 +257,7 @@ def report() -> ReportFigures:
 
 
 def pages(found: ReportFigures) -> dict[str, str]:
-    """What stands in docs/: by file, the part of the page that is written, and the pictures."""
+    """The generated part of each page in docs/, and the pictures, by file."""
     made = {}
     for language in LANGUAGES:
         ending = _ending(language)
@@ -265,13 +272,13 @@ def _ending(language: Language) -> str:
 
 
 def written(name: str) -> str:
-    """What a file in docs/ has of it now."""
+    """The part that a file in docs/ has now."""
     text = (DOCS / name).read_text(encoding="utf-8")
     return text.partition(MARK)[2] if name.endswith(".md") else text
 
 
 def main() -> None:
-    """Write them, behind what people have written."""
+    """Write the generated parts after the hand-written ones."""
     for name, text in pages(report()).items():
         file = DOCS / name
         before = file.read_text(encoding="utf-8").partition(MARK)[0] + MARK if name.endswith(".md") else ""

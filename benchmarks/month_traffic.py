@@ -1,4 +1,4 @@
-"""The made-up traffic of `benchmarks.month`: who asks what, when, and how often the same."""
+"""The made-up traffic of `benchmarks.month`: callers, questions, times, and how often questions repeat."""
 
 import random
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _EXPONENT: Final = 1.05
 
 
 class Kind(NamedTuple):
-    """One sort of request: who asks, which model, how often, and how long question and answer are."""
+    """One sort of request: its key, model, frequency, and the lengths of question and answer."""
 
     key: str
     model: str
@@ -21,7 +21,7 @@ class Kind(NamedTuple):
     system: int  # tokens that each begins with
     asked: tuple[int, int]
     answered: tuple[int, int]
-    exact: bool  # temperature 0, so that its answer may be kept
+    exact: bool  # temperature 0, so that its answer may be cached
 
 
 KINDS: Final = (

@@ -1,18 +1,18 @@
-"""`python -m benchmarks.nemesis`: four gateways, one Redis, and somebody who breaks both; takes five minutes.
+"""`python -m benchmarks.nemesis`: shared limits while one Redis and four gateways are broken; takes five minutes.
 
-Two keys are saturated through all gateways: one has requests a minute, one places. The upstream says when it
-was asked. Real time, real processes, the config's defaults.
+Two keys are saturated through all gateways: one is limited in requests per minute, one in concurrency. The
+upstream records its calls. Real time, real processes, the default config.
 """
 
 import asyncio
 import itertools
 import signal
 from collections import Counter
-from collections.abc import Callable
 from time import monotonic
 
 from benchmarks.arguments import arguments
-from benchmarks.limited import Client, Counting, Limited, Redis
+from benchmarks.fake_upstream import start_timed
+from benchmarks.limited import Client, Limited, Redis
 
 RPM, PLACES, GATEWAYS = 600, 8, 4
 HOLD_S = 0.5
@@ -20,7 +20,7 @@ LEASE_S = 30.0
 
 
 class Watch:
-    """When the upstream was asked for what, from `begin` on."""
+    """The times of the upstream's calls, from `begin` on."""
 
     def __init__(self) -> None:
         self.begin = monotonic()
@@ -32,19 +32,19 @@ class Watch:
         return monotonic() - self.begin
 
     def seen(self, body: bytes) -> None:
-        """A call has come."""
+        """Record the begin of a call."""
         if b"place" in body:
             self.steps.append((self.now(), 1))
         else:
             self.rates.append(self.now())
 
     def gone(self, body: bytes) -> None:
-        """It is over."""
+        """Record its end."""
         if b"place" in body:
             self.steps.append((self.now(), -1))
 
     def excess(self, start: float = 0.0, end: float = 1e9) -> float:
-        """The most calls that any window between held beyond rate times its length."""
+        """The largest excess of calls over the rate, of any window between these times."""
         worst, lowest = 0.0, float("inf")
         for number, at in enumerate(at for at in self.rates if start <= at < end):
             value = number - at * RPM / 60
@@ -53,11 +53,11 @@ class Watch:
         return worst
 
     def passed(self, start: float, end: float) -> int:
-        """Calls in this time."""
+        """The number of calls in this time."""
         return sum(start <= at < end for at in self.rates)
 
     def most(self, start: float, end: float) -> tuple[int, float]:
-        """Calls of the key with places under way in this time: the most, and the mean."""
+        """The maximum and mean of concurrent calls of the limited key in this time."""
         level = itertools.accumulate(step for _, step in self.steps)
         spans = list(zip((at for at, _ in self.steps), level, strict=True))
         inside = [(at, high) for at, high in spans if start <= at < end]
@@ -67,7 +67,7 @@ class Watch:
 
 
 async def saturate(client: Client, errors: list[str]) -> None:
-    """Ask, wait as told (a quarter of a second at most), and ask again."""
+    """Call in a loop, and wait as long as a rejection asks (at most a quarter of a second)."""
     while True:
         try:
             status, headers, _ = await client.ask()
@@ -97,30 +97,30 @@ async def run(watch: Watch, redis: Redis, gateways: list[Limited]) -> None:
         return watch.now()
 
     await until(60)
-    told(watch, "well", 60, await until(120))
+    print_phase(watch, "well", 60, await until(120))
     begin = await until(120)
     redis.signal(signal.SIGSTOP)
     await until(130)
     redis.signal(signal.SIGCONT)
-    told(watch, "SIGSTOP for 10 s", begin, await until(150))
+    print_phase(watch, "SIGSTOP for 10 s", begin, await until(150))
     begin = watch.now()
     redis.kill()
     await until(155)
     await asyncio.to_thread(redis.start, 0)
-    told(watch, "kill -9, empty after 5 s", begin, await until(175))
+    print_phase(watch, "kill -9, empty after 5 s", begin, await until(175))
     begin = watch.now()
     for second in range(5):
         redis.ask("FLUSHALL")
         await until(begin + second + 1)
-    told(watch, "FLUSHALL five times", begin, await until(195))
+    print_phase(watch, "FLUSHALL five times", begin, await until(195))
     begin = watch.now()
     await until(195)
     killed = gateways[-1].process
     assert killed is not None
     killed.kill()
     killed.wait()
-    told(watch, "kill -9 of a gateway", begin, await until(195 + LEASE_S + 5))
-    told(watch, "after its lease", watch.now(), await until(290))
+    print_phase(watch, "kill -9 of a gateway", begin, await until(195 + LEASE_S + 5))
+    print_phase(watch, "after its lease", watch.now(), await until(290))
     print(f"\nall windows: {watch.excess():.0f} at most (limit {RPM})")
     print(f"not answered: {dict(sorted(Counter(errors).items()))}")
     for caller in callers:
@@ -128,13 +128,12 @@ async def run(watch: Watch, redis: Redis, gateways: list[Limited]) -> None:
     await asyncio.wait(callers)
 
 
-def told(watch: Watch, what: str, start: float, end: float) -> None:
-    """One line of the table."""
+def print_phase(watch: Watch, what: str, start: float, end: float) -> None:
+    """Print a row of the table."""
     share = watch.passed(start, end) / ((end - start) * RPM / 60)
     most, mean = watch.most(start, end)
     print(
-        f"| {what} | {start:.0f} to {end:.0f} s | {share:.1%} | {watch.excess(start, end):.1f} "
-        f"| {most} | {mean:.1f} |",
+        f"| {what} | {start:.0f} to {end:.0f} s | {share:.1%} | {watch.excess(start, end):.1f} | {most} | {mean:.1f} |",
         flush=True,
     )
 
@@ -142,11 +141,7 @@ def told(watch: Watch, what: str, start: float, end: float) -> None:
 async def main() -> None:
     """Start everything, run, end everything."""
     watch = Watch()
-    make: Callable[[], Counting] = lambda: Counting(  # noqa: E731
-        lambda body: HOLD_S if b"place" in body else 0.0, watch.seen, watch.gone
-    )
-    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+    server, port = await start_timed(lambda body: HOLD_S if b"place" in body else 0.0, watch.seen, watch.gone)
     redis = Redis(0)
     keys: dict[str, dict[str, float]] = {"rate": {"rpm": RPM}, "places": {"concurrency": PLACES}}
     gateways = [Limited(port, keys, redis) for _ in range(GATEWAYS)]

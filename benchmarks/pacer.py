@@ -1,4 +1,4 @@
-"""Arrivals of an open loop: calls come when they come, whatever has become of those before."""
+"""Arrivals of an open loop: calls start on time, finished or not the calls before them."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ class Pacer:
     """Within its `with` block calls `due` in the running loop, `rate` times a second on average.
 
     The arrivals are a Poisson process, the same for every contender. A thread waits for them: the loop's own
-    timers tick once a millisecond, and would send calls in bunches.
+    timers have a resolution of a millisecond and would send calls in bunches.
     """
 
     def __init__(self, rate: float, due: Callable[[], None]) -> None:

@@ -1,18 +1,18 @@
-"""One call per scenario and contender is read in full; every later answer must then be as long as it was."""
+"""One call per scenario and contender is read in full; every later answer must have the same length."""
 
 import http.client
 import json
 from itertools import count
 
-from benchmarks import upstream
 from benchmarks.contender import Contender
+from benchmarks.fake_upstream import TEXT, WORD
 from benchmarks.scenarios import NUMBER, Scenario
 
 numbers = count(1)  # of all the calls of this process
 
 
 def number() -> bytes:
-    """What makes the next call different from all others, as long as `NUMBER`."""
+    """A number that makes the next call unique, as long as `NUMBER`."""
     return b"%0*d" % (len(NUMBER), next(numbers))
 
 
@@ -37,7 +37,7 @@ def _headers(contender: Contender) -> dict[str, str]:
 
 
 def expected_size(scenario: Scenario, contender: Contender) -> int:
-    """Bytes of a right answer's body as this contender writes it. Raises RuntimeError for a wrong one."""
+    """The size of a correct answer's body from this contender. Raises RuntimeError for a wrong one."""
     connection = http.client.HTTPConnection("127.0.0.1", contender.port, timeout=30)
     # The probe's stream is not paced: its bytes are the same, and nobody wants to wait for them.
     paced = f"pace={round(scenario.pace * 1000)}ms".encode()
@@ -49,12 +49,12 @@ def expected_size(scenario: Scenario, contender: Contender) -> int:
     if answer.status != 200:
         raise RuntimeError(f"{scenario.name}: status {answer.status}: {body[:300]!r}")
     if not scenario.chunks:
-        right = json.loads(body)["choices"][0]["message"]["content"] == upstream.TEXT
+        right = json.loads(body)["choices"][0]["message"]["content"] == TEXT
     else:
         events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
         deltas = [json.loads(data)["choices"][0]["delta"] for data in events if data != b"[DONE]"]
         text = "".join(delta.get("content") or "" for delta in deltas)
-        right = text == upstream.WORD * (scenario.chunks - 1) and events[-1] == b"[DONE]"
+        right = text == WORD * (scenario.chunks - 1) and events[-1] == b"[DONE]"
     if not right:
         raise RuntimeError(f"{scenario.name}: not the upstream's answer: {body[:300]!r}")
     return len(body)

@@ -10,13 +10,13 @@ from benchmarks.contender import Contender, free_port, serving
 
 
 class Upstream(Contender):
-    """The fake upstream itself: as a contender it shows how much the harness can do without a proxy."""
+    """The fake upstream itself: as a contender it shows the limits of the harness."""
 
     name = "direct"
     model = "fake-model"
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "benchmarks.upstream", str(self.port)]
+        return [sys.executable, "-m", "benchmarks.fake_upstream", "fast", str(self.port)]
 
 
 class Forwarder(Contender):
@@ -29,7 +29,7 @@ class Forwarder(Contender):
 
 
 class Floor(Contender):
-    """benchmarks/bare_transport.py: what the gateway stands on."""
+    """benchmarks/bare_transport.py, the gateway's foundation."""
 
     name = "floor"
     loads = frozenset({"chat-1", "chat-32", "chat-128", "chat-1000", "quiet"})
@@ -39,7 +39,7 @@ class Floor(Contender):
 
 
 class Sluice(Contender):
-    """The gateway with keys, metrics, request ids and the ledger on, limits out of the way."""
+    """The gateway with keys, metrics, request ids and the ledger on, limits never reached."""
 
     name = "sluice"
 
@@ -48,14 +48,12 @@ class Sluice(Contender):
         self.admin_port = free_port()
 
     def config(self) -> dict[str, Any]:
-        """What stands in its sluice.yaml."""
+        """The content of its sluice.yaml."""
         return {
             "server": {"port": self.port},
             "admin": {"port": self.admin_port},
             "keys": [{"name": "bench", "key": self.key}],
-            "upstreams": {
-                "fake": {"base_url": f"http://127.0.0.1:{self.upstream_port}/v1", "max_concurrency": 10000}
-            },
+            "upstreams": {"fake": {"base_url": f"http://127.0.0.1:{self.upstream_port}/v1", "max_concurrency": 10000}},
             "models": {self.model: {"candidates": [{"upstream": "fake", "model": "fake-model"}]}},
             "usage": {"path": str(self.folder / "usage.db")},
             "log": {"level": "warning"},
@@ -71,7 +69,7 @@ class Sluice(Contender):
 class SluiceAllOn(Sluice):
     """The gateway with all of a call's features at work: the key's four limits, too wide to refuse anything;
     prices, so that each call is booked in dollars; the cheaper of two candidates chosen; an answer looked for
-    in the cache, not found (no two calls are alike) and kept; a log line for each call, into a file.
+    in the cache, missed (all calls differ) and stored; a log line for each call, into a file.
     """
 
     name = "sluice all on"

@@ -1,4 +1,4 @@
-"""The lag of a contender's event loop, seen from outside: how long a small GET takes beside the load."""
+"""The lag of a contender's event loop, measured from outside: the time of a small GET during the load."""
 
 import asyncio
 import re
@@ -8,7 +8,7 @@ LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 async def pulse(port: int, path: str, every: float, lags: list[float]) -> None:
-    """Ask every so many seconds over one connection until cancelled, and note each answer's time in `lags`.
+    """Send a GET every few seconds on one connection until cancelled; append the time of each answer to `lags`.
 
     A beat that comes late because the one before is still out counts from when it was due: a stall is
     charged in full. Raises OSError or EOFError when the connection ends, ValueError for an odd answer.

@@ -1,7 +1,7 @@
 """`python -m benchmarks.rate_window`: 600 single embedding calls within one minute at an upstream that takes 60.
 
-They come evenly over the minute, each from a caller of its own, through a gateway with `policy: window`. The
-upstream counts over every sliding minute and answers 429 to the 61st. A minute long; no engine needed.
+They arrive evenly over the minute, each from its own caller, through a gateway with `policy: window`. The
+upstream counts over every sliding minute and answers 429 to the 61st call. It takes a minute and needs no engine.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from aiohttp import web
 
 from benchmarks.arguments import arguments
 from benchmarks.batching import Gateway
-from benchmarks.callers import Line
+from benchmarks.client import Connection, post
 from benchmarks.contender import free_port
 
 CALLS, MINUTE_S, ALLOWED = 600, 60.0, 60
 
 
 class Minutely:
-    """The upstream."""
+    """The upstream, with its limit per minute."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -27,7 +27,7 @@ class Minutely:
         self._recent: deque[float] = deque()
 
     async def serve(self, port: int) -> web.AppRunner:
-        """On the loopback, until its runner is cleaned up."""
+        """Serve on the loopback interface until the runner is cleaned up."""
         app = web.Application()
         app.router.add_post("/v1/embeddings", self._embed)
         runner = web.AppRunner(app, access_log=None)
@@ -52,36 +52,37 @@ class Minutely:
 
 
 async def run() -> None:
-    """Send them, and tell what became of them."""
+    """Send the calls and print the result."""
     rules = {"policy": "window", "max_wait": "1s"}
     upstream, gateway = Minutely(), Gateway("window", free_port(), rules, rate={"rpm": ALLOWED})
     runner = await upstream.serve(gateway.upstream_port)
     await asyncio.to_thread(gateway.start, 0)
     failed: list[str] = []
-    taken: list[float] = []
+    durations: list[float] = []
 
     async def one(number: int) -> None:
         await asyncio.sleep(number * MINUTE_S / CALLS)
-        line, asked = Line(gateway.port), time.monotonic()
+        connection, asked = Connection(gateway.port), time.monotonic()
+        body = {"model": "tiny", "input": f"text {number}"}
         try:
-            await line.ask("/v1/embeddings", {"model": "tiny", "input": f"text {number}"})
+            (await connection.request(post("/v1/embeddings", body))).checked()
         except (RuntimeError, OSError) as error:
             failed.append(str(error))
         finally:
-            line.close()
-        taken.append(time.monotonic() - asked)
-        print(f"\r{len(taken)} of {CALLS}", end="", flush=True)
+            connection.close()
+        durations.append(time.monotonic() - asked)
+        print(f"\r{len(durations)} of {CALLS}", end="", flush=True)
 
     try:
         await asyncio.gather(*(one(number) for number in range(CALLS)))
     finally:
         gateway.stop()
         await runner.cleanup()
-    taken.sort()
+    durations.sort()
     print(
         f"\r{CALLS - len(failed)} of {CALLS} succeeded, in {len(upstream.sizes)} upstream calls "
         f"({max(upstream.sizes)} at most in one), {upstream.refused} refused by the upstream; "
-        f"p50 {taken[len(taken) // 2]:.2f} s, longest {taken[-1]:.2f} s"
+        f"p50 {durations[len(durations) // 2]:.2f} s, longest {durations[-1]:.2f} s"
     )
     for error in failed[:5]:
         print(error)

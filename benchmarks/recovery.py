@@ -1,9 +1,9 @@
-"""`python -m benchmarks.recovery`: how soon all is well again when the trigger has gone.
+"""`python -m benchmarks.recovery`: the time to recover once the trigger is gone.
 
-Real processes: an engine of 4 slots (40 calls a second), a gateway with its defaults, and the OpenAI SDK
-with its own two retries and a time-out of 10 s. 80 % load for 20 s, then 20 s of trouble: four times as many
-callers, an engine that stands still, or (at half the load) one of two engines killed. Goodput is the share of
-callers that got an answer, by the second in which they first asked.
+Real processes: an engine of 4 slots (40 calls a second), a gateway with its defaults, and the OpenAI SDK with
+its two retries and a timeout of 10 s. 80 % load for 20 s, then 20 s of trouble: four times the callers, an engine
+that stops, or (at half the load) one of two engines killed. Goodput is the share of callers that got an answer,
+by the second of their first attempt.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ FAST = 10
 
 
 class Callers:
-    """Ask at random times, and note by the second what became of it."""
+    """Callers that arrive at random times; results are counted by the second."""
 
     def __init__(self, port: int) -> None:
         self.rate = RATE
@@ -38,11 +38,11 @@ class Callers:
         self._open: set[asyncio.Task[None]] = set()
 
     async def run(self, seconds: float) -> None:
-        """For so long, and until all have their answer."""
+        """Call for this long, and wait for all answers."""
         source, start = random.Random(1), monotonic()
         at = 0.0
         while at < seconds:
-            # Who falls behind does not catch up: the trouble would outlast its end.
+            # A caller that falls behind does not catch up: the trouble would outlast its end.
             at = max(at + source.expovariate(self.rate), monotonic() - start)
             await asyncio.sleep(max(0.0, start + at - monotonic()))
             task = asyncio.create_task(self._ask(int(at)))
@@ -64,20 +64,19 @@ class Callers:
             self.errors[type(error).__name__] += 1
 
     def goodput(self, begin: int, end: int) -> float:
-        """The lowest of any two seconds that follow each other."""
+        """The lowest goodput of any two consecutive seconds."""
         spans = range(begin, end - 1)
         return min(
-            sum(self.served[s + i] for i in (0, 1)) / max(1, sum(self.asked[s + i] for i in (0, 1)))
-            for s in spans
+            sum(self.served[s + i] for i in (0, 1)) / max(1, sum(self.asked[s + i] for i in (0, 1))) for s in spans
         )
 
     def well_since(self) -> int:
-        """Seconds after the trouble's end from which on goodput stays at 99 %."""
+        """Seconds from the end of the trouble until goodput stays at 99 %."""
         return next((s - END for s in range(BEGIN, OVER - 12) if self.goodput(s, OVER - 10) >= 0.99), 999)
 
 
 async def run(name: str, trouble: Callable[[Callers, list[SlowEngine], bool], None], **settings: int) -> None:
-    """One run, and its line of the table."""
+    """Run one trouble and print its row of the table."""
     engines = [SlowEngine(SLOTS // settings.get("engines", 1)) for _ in range(settings.get("engines", 1))]
     gateway = Limited(
         engines[0].port, {"callers": {}}, slots=SLOTS // len(engines), waiting=settings.get("waiting", 1024)
@@ -86,9 +85,7 @@ async def run(name: str, trouble: Callable[[Callers, list[SlowEngine], bool], No
     for number, engine in enumerate(engines):
         upstreams[f"engine-{number}"] = upstreams["fake"] | {"base_url": f"http://127.0.0.1:{engine.port}/v1"}
     del upstreams["fake"]
-    gateway.config["models"][MODEL]["candidates"] = [
-        {"upstream": one, "model": "fake-model"} for one in upstreams
-    ]
+    gateway.config["models"][MODEL]["candidates"] = [{"upstream": one, "model": "fake-model"} for one in upstreams]
     if len(engines) > 1:
         gateway.config["models"][MODEL]["route"] = "least_loaded"
     gateway.config["batching"] = {"policy": "off"}
@@ -116,23 +113,23 @@ async def run(name: str, trouble: Callable[[Callers, list[SlowEngine], bool], No
 
 
 def spike(callers: Callers, engines: list[SlowEngine], begins: bool) -> None:
-    """Four times as many callers."""
+    """Quadruple the callers."""
     callers.rate = 4 * RATE if begins else RATE
 
 
 def freeze(callers: Callers, engines: list[SlowEngine], begins: bool) -> None:
-    """The engine stands still."""
+    """Stop the engine, or resume it."""
     engines[0].signal(signal.SIGUSR1 if begins else signal.SIGUSR2)
 
 
 def kill(callers: Callers, engines: list[SlowEngine], begins: bool) -> None:
-    """One of two, for good."""
+    """Kill one of two engines."""
     if begins:
         engines[0].signal(signal.SIGKILL)
 
 
 async def main() -> None:
-    """The three troubles with the default queue, with a shorter one, and without a bound of it."""
+    """The three troubles with the default queue, a shorter one, and an unbounded one."""
     arguments(__doc__)
     print("| trouble | before | lowest | well again after s | lowest from 10 s on | answered | errors |")
     print("| --- | --: | --: | --: | --: | --: | --- |")

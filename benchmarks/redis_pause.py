@@ -1,7 +1,7 @@
 """`python -m benchmarks.redis_pause`: a Redis that is stopped (SIGSTOP) for a minute under full load.
 
-16 connections ask as fast as they are answered, with a key whose limits are in Redis and out of the way. For
-each phase: calls a second, latencies, the most memory, `sluice_redis_up`, and how soon after SIGCONT it is 1.
+16 connections call in a closed loop, with a key whose limits are in Redis and never reached. For each phase:
+calls a second, latencies, peak memory, `sluice_redis_up`, and the time from SIGCONT until it is 1.
 """
 
 import asyncio
@@ -10,33 +10,34 @@ from collections import Counter
 from time import monotonic
 
 from benchmarks.arguments import parser_of
-from benchmarks.limited import Client, Counting, Limited, Redis
+from benchmarks.fake_upstream import start_timed
+from benchmarks.limited import Client, Limited, Redis
 from benchmarks.measure import memory_bytes, tree
 
 CONNECTIONS = 16
 
 
 class Load:
-    """Latencies and statuses of the phase that is under way."""
+    """Latencies and statuses of the current phase."""
 
     def __init__(self) -> None:
-        self.taken: list[float] = []
+        self.durations: list[float] = []
         self.statuses: Counter[int] = Counter()
 
     async def run(self, client: Client) -> None:
-        """Ask for ever."""
+        """Call in an endless loop."""
         while True:
             status, _, seconds = await client.ask()
-            self.taken.append(seconds)
+            self.durations.append(seconds)
             self.statuses[status] += 1
 
     def begin(self) -> None:
-        """A new phase."""
-        self.taken, self.statuses = [], Counter()
+        """Begin a new phase."""
+        self.durations, self.statuses = [], Counter()
 
 
 async def phase(name: str, seconds: float, load: Load, gateway: Limited) -> float:
-    """Let it last, print its line, give its p99 in seconds."""
+    """Wait for the phase, print its row, return its p99 in seconds."""
     load.begin()
     end, most, up = monotonic() + seconds, 0, set()
     await asyncio.sleep(min(1.0, seconds / 2))
@@ -44,10 +45,10 @@ async def phase(name: str, seconds: float, load: Load, gateway: Limited) -> floa
         most = max(most, memory_bytes(tree(gateway.pid)))
         up.add(await gateway.gauge("sluice_redis_up"))
         await asyncio.sleep(0.5)
-    taken = sorted(load.taken)
-    p50, p99, longest = taken[len(taken) // 2], taken[len(taken) * 99 // 100], taken[-1]
+    durations = sorted(load.durations)
+    p50, p99, longest = durations[len(durations) // 2], durations[len(durations) * 99 // 100], durations[-1]
     print(
-        f"| {name} | {len(taken) / seconds:,.0f} | {p50 * 1000:.2f} | {p99 * 1000:.2f} "
+        f"| {name} | {len(durations) / seconds:,.0f} | {p50 * 1000:.2f} | {p99 * 1000:.2f} "
         f"| {longest * 1000:.1f} | {most / 1e6:.1f} | {sorted(up)} | {dict(load.statuses)} |",
         flush=True,
     )
@@ -55,7 +56,7 @@ async def phase(name: str, seconds: float, load: Load, gateway: Limited) -> floa
 
 
 async def run(load: Load, redis: Redis, gateway: Limited, seconds: float) -> None:
-    """Before, while and after."""
+    """The phases before, during and after the pause."""
     callers = [asyncio.create_task(load.run(Client(gateway.port, "rate", "x"))) for _ in range(CONNECTIONS)]
     print("| Redis | calls/s | p50 ms | p99 ms | longest ms | memory MB | redis_up | statuses |")
     print("| --- | --: | --: | --: | --: | --: | --- | --- |")
@@ -80,12 +81,10 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, metavar="N", help="of the pause; default 60")
     parser.add_argument("--on-failure", default="local", choices=["local", "open", "closed"])
     given = parser.parse_args()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Counting(lambda _: 0.0, lambda _: None, lambda _: None), "127.0.0.1", 0
-    )
+    server, port = await start_timed()
     redis = Redis(0)
     limits: dict[str, float] = {"rpm": 10**9, "tpm": 10**12, "concurrency": 10**6}
-    gateway = Limited(server.sockets[0].getsockname()[1], {"rate": limits}, redis)
+    gateway = Limited(port, {"rate": limits}, redis)
     gateway.config["redis"]["on_failure"] = given.on_failure
     try:
         await asyncio.to_thread(redis.start, 0)

@@ -1,4 +1,4 @@
-"""The tables: medians over the rounds, their range in brackets, ratios taken within each round."""
+"""The tables: medians over the rounds, their range in brackets, ratios computed within each round."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ Column = tuple[str, int, Callable[[Sample], float]]  # title, digits, figure
 
 
 def spread(values: list[float], digits: int) -> str:
-    """The median, and the range where there is one."""
+    """The median, and the range if there is one."""
     low, middle, high = (f"{v:,.{digits}f}" for v in (min(values), median(values), max(values)))
     return middle if low == high else f"{middle} ({low}..{high})"
 
 
 def ratio(mine: list[Sample], base: list[Sample], value: Callable[[Sample], float]) -> str:
-    """Mine over the yardstick's, round by round; a range that holds 1 says nothing but noise."""
+    """The ratio to the yardstick, round by round; a range that includes 1 is noise."""
     bases = {b.round: value(b) for b in base}
     ratios = [value(m) / bases[m.round] for m in mine if bases.get(m.round)]
     if mine is base or not ratios:
@@ -106,7 +106,7 @@ TABLES: list[tuple[str, list[Column], Column]] = [
 
 
 def render(samples: list[Sample], about: str, yardsticks: Sequence[str]) -> str:
-    """All tables of a run in markdown, and what to know of it."""
+    """All tables of a run in Markdown, with remarks."""
     parts = [about]
     for names, columns, against in TABLES:
         rows: Rows = {}
@@ -119,23 +119,20 @@ def render(samples: list[Sample], about: str, yardsticks: Sequence[str]) -> str:
 
 
 def remarks(samples: list[Sample]) -> str:
-    """Errors, and how much of the contenders' core others took."""
+    """Errors, and the share of the contenders' core that other processes used."""
     lines = [
-        f"- {s.scenario}, {s.contender}, round {s.round}: "
-        + ", ".join(f"{n} {e}" for e, n in s.errors.items())
+        f"- {s.scenario}, {s.contender}, round {s.round}: " + ", ".join(f"{n} {e}" for e, n in s.errors.items())
         for s in samples
         if s.errors
     ]
     lines = lines or [f"- Errors: none; all {sum(s.right for s in samples):,} answers were checked."]
     share = sorted(s.foreign / s.seconds * 100 for s in samples)
-    lines.append(
-        f"- Others took {median(share):.0f} % of the contenders' core (median; at most {share[-1]:.0f} %)."
-    )
+    lines.append(f"- Others took {median(share):.0f} % of the contenders' core (median; at most {share[-1]:.0f} %).")
     return "\n".join(lines)
 
 
 def write(page: Path, text: str) -> None:
-    """Replace what stands between the page's markers. Raises ValueError where they are missing."""
+    """Replace the text between the page's markers. Raises ValueError if they are missing."""
     whole = page.read_text()
     before, begin, rest = whole.partition(BEGIN)
     _, end, after = rest.partition(END)

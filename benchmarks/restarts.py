@@ -1,8 +1,8 @@
-"""`python -m benchmarks.restarts`: two gateways on one upstream, ended and started again 20 times in turn.
+"""`python -m benchmarks.restarts`: two gateways on one upstream, ended and restarted 20 times in turn.
 
-Each gateway has 8 callers of its own with the OpenAI SDK (no retries), half of them streaming. Every other
-end is a SIGTERM (drain), every other a SIGKILL. Counted are errors at the gateway that was left alone, and
-streams that ended as if they were whole without their finish.
+Each gateway has 8 callers with the OpenAI SDK (no retries), half of them streaming. Ends alternate between
+SIGTERM (drain) and SIGKILL. Counted are errors at the other gateway, and streams that ended without their finish
+as if they were complete.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ STREAM, SHORT = "chunks=30 pace=20ms", "a short one"
 
 
 class Gateway(Limited):
-    """One of the two, with what its callers saw."""
+    """One of the two gateways, with the results of its callers."""
 
     def __init__(self, upstream_port: int) -> None:
         super().__init__(upstream_port, {"callers": {}})
@@ -28,16 +28,14 @@ class Gateway(Limited):
         self.seen: Counter[str] = Counter()
 
     async def call(self, client: openai.AsyncOpenAI, *, stream: bool) -> None:
-        """One call, and a word for how it went."""
+        """Make one call; returns a word for its result."""
         before = self.down
         text = STREAM if stream else SHORT
         messages = [{"role": "user", "content": text}]
         try:
             if stream:
                 finished = False
-                async for chunk in await client.chat.completions.create(
-                    model=MODEL, messages=messages, stream=True
-                ):
+                async for chunk in await client.chat.completions.create(model=MODEL, messages=messages, stream=True):
                     finished = finished or bool(chunk.choices and chunk.choices[0].finish_reason)
                 word = "whole" if finished else "CUT WITHOUT A WORD"
             else:
@@ -50,7 +48,7 @@ class Gateway(Limited):
         self.seen[word] += 1
 
     async def callers(self) -> None:
-        """Ask for ever."""
+        """Call in an endless loop."""
         url = f"http://127.0.0.1:{self.port}/v1"
         async with openai.AsyncOpenAI(base_url=url, api_key="sk-bench-callers", max_retries=0) as client:
 
@@ -61,7 +59,7 @@ class Gateway(Limited):
             await asyncio.gather(*(ask(bool(number % 2)) for number in range(CALLERS)))
 
     async def again(self, *, gently: bool) -> None:
-        """End it and start it."""
+        """Stop it and start it."""
         assert self.process is not None
         self.down = True
         (self.process.terminate if gently else self.process.kill)()

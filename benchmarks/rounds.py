@@ -1,4 +1,4 @@
-"""One round: all contenders started anew, each load run against one after the other."""
+"""One round: all contenders are started, and each load runs against them one after the other."""
 
 import sys
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from benchmarks.scenarios import CAPACITY, Scenario
 
 @dataclass(slots=True)
 class Round:
-    """The contenders have one core, upstream and load generator the other."""
+    """One round: the contenders have one core, upstream and load generator the other."""
 
     number: int
     mine: int
@@ -22,7 +22,7 @@ class Round:
     running: list[Contender] = field(default_factory=list)
 
     def run(self, kinds: list[type[Contender]], loads: list[Scenario]) -> list[Sample]:
-        """Start, measure, stop. RuntimeError when a contender does not serve or answers wrongly."""
+        """Start, measure, stop. RuntimeError if a contender does not serve or answers wrongly."""
         upstream = Upstream(0)
         try:
             upstream.start(self.mine)

@@ -1,7 +1,7 @@
-"""What a routing decision costs: eight candidates, a body of about 1.4 KB. Run as `python -m benchmarks.route`.
+"""The cost of a routing decision: eight candidates, a body of about 1.4 KB. Run as `python -m benchmarks.route`.
 
-One process, one core, no sockets: the gate alone, with real lines and the real reading of the body. The best
-of many short stretches is told, for the machine may have other things to do.
+One process, one core, no sockets: the gate with real queues and the real inspection of the body. Printed is the
+fastest of many short runs, as the machine may be busy.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,8 @@ from gateway.routing.load import UpstreamLoads
 from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.prefix_hashes import prefix_hashes
 from gateway.routing.router import RequestInspectors, Router, RoutingRule
-from gateway.telemetry.metrics import Metrics, counter
+from gateway.telemetry.fast_prometheus import counter
+from gateway.telemetry.metrics import Metrics
 from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.wire.openai.capabilities import needs
@@ -29,9 +30,7 @@ RULES: Final = {
     "least_loaded": RoutingRule("least_loaded"),
     "priority with spill_after": RoutingRule("priority", spill_s=2.0),
 }
-_TURN: Final = (
-    '{"role":"user","content":"' + "word " * 60 + '"},{"role":"assistant","content":"' + "so " * 20 + '"},'
-)
+_TURN: Final = '{"role":"user","content":"' + "word " * 60 + '"},{"role":"assistant","content":"' + "so " * 20 + '"},'
 BODY: Final = (
     '{"model":"m","messages":[{"role":"system","content":"'
     + "rule " * 60
@@ -42,10 +41,10 @@ BODY: Final = (
 
 
 class Decision:
-    """One model with its candidates, and calls that come to the gate."""
+    """One model with its candidates, and calls that reach the gate."""
 
     def __init__(self, rule: RoutingRule, *, estimated: bool) -> None:
-        """`estimated`: the estimate is there already, as for keys with limits."""
+        """`estimated`: the calls have an estimate, as with limited keys."""
         metrics, rng = Metrics(), Random(1)
         able = frozenset({"tools", "vision"})
         self._candidates = tuple(
@@ -62,14 +61,14 @@ class Decision:
             UpstreamLoads(lines),
             PrefixMap(),
             reads,
-            lambda one, now: True,
+            lambda candidate, endpoint, now: True,
             counter(metrics.routing_decisions),
             rng,
         )
         self._caller = Caller("key", None)
 
     def calls(self, number: int) -> list[Call]:
-        """Calls as they come to the gate."""
+        """Calls as they reach the gate."""
         made = []
         for _ in range(number):
             call = Call(CHAT, "id", Credentials(None, None, None), 1000.0)
@@ -80,11 +79,11 @@ class Decision:
             made.append(call)
         return made
 
-    def seconds(self, number: int = 100, stretches: int = 400) -> float:
-        """For one decision, the best of so many stretches."""
+    def seconds(self, number: int = 100, runs: int = 400) -> float:
+        """Seconds of one decision, the fastest of `runs`."""
         admit: Callable[[Call, float], object] = self._routing.admit
         best = 1.0
-        for _ in range(stretches):
+        for _ in range(runs):
             calls = self.calls(number)
             began = perf_counter()
             for call in calls:

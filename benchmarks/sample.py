@@ -1,4 +1,4 @@
-"""One scenario, one contender, one round: the raw figures and what is derived from them."""
+"""One scenario, one contender, one round: the raw figures and those derived from them."""
 
 from dataclasses import dataclass
 
@@ -49,12 +49,12 @@ class Sample:
 
     @property
     def memory_each(self) -> float:
-        """Bytes that each open connection has added to the freshly started process."""
+        """Bytes per open connection, beyond the freshly started process."""
         return (self.memory - self.memory_at_start) / self.connections
 
 
 def at(share: float, values: list[float]) -> float:
-    """The value below which such a share of them lies; 0 of none."""
+    """The quantile of these values; 0 without any."""
     return sorted(values)[int(len(values) * share)] if values else 0.0
 
 
@@ -66,7 +66,7 @@ def sample(
     outcome: Outcome,
     direct: Outcome | None = None,
 ) -> Sample:
-    """Take the figures out of a run; `expected` is an answer's length, `direct` the run without a proxy."""
+    """The figures of a run; `expected` is the length of an answer, `direct` the run without a proxy."""
     tally, before, after = outcome.tally, outcome.before, outcome.after
     cpu = after.cpu - before.cpu
     unproxied = direct.tally.latencies if direct else []

@@ -1,4 +1,4 @@
-"""What is measured: the loads, and the body that each of them posts."""
+"""The loads, and the request body of each."""
 
 import json
 from dataclasses import dataclass, replace
@@ -27,16 +27,16 @@ class Scenario:
 
     @property
     def ramp(self) -> float:
-        """Over this time the connections start: paced streams spread out, so that the load is even."""
+        """Seconds over which connections start: paced streams are spread out, so that the load is even."""
         return 2 * self.pace if self.once else max(0.2, self.chunks * self.pace)
 
     @property
     def longest(self) -> float:
-        """By then an answer that was under way when the window closed should have ended."""
+        """Seconds within which an answer under way at the end of the window should end."""
         return self.chunks * self.pace + 20.0
 
     def body(self, model: str) -> bytes:
-        """The request; a stream's plan stands in the prompt, the one thing every proxy carries unchanged."""
+        """The request; a stream's plan is in the prompt, which every proxy forwards unchanged."""
         text = PROMPT
         if self.chunks:
             text += f"chunks={self.chunks} pace={round(self.pace * 1000)}ms"
@@ -54,7 +54,7 @@ class Scenario:
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    """The loads in the order in which they run."""
+    """The loads in their order."""
     chats = [Scenario(f"chat-{n}", n, 2.0) for n in (1, 32, 128, 1000)]
     quiet = Scenario("quiet", 32, 3.0, share=0.1)
     # Paced so that no contender worth comparing is saturated: a proxy that falls behind finds several

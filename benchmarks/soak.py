@@ -1,12 +1,11 @@
-"""`python -m benchmarks.soak [--requests 200000]`: does anything grow in a gateway that serves for long?
+"""`python -m benchmarks.soak [--requests 200000]`: does anything grow in a gateway over a long run?
 
 Mixed calls with all features on: of ten, five are plain answers, two are streams read to their end, three are
-streams whose client leaves: before the first event, or after some, half of them by a reset. The config is
-changed and read again every 2,000 calls. At each tenth the load rests, the clients hang up, and what the
-gateway then holds is read: memory of its own, blocks that Python has handed out, descriptors, threads, tasks,
-calls that it believes under way. What it keeps on purpose (cached answers, recent beginnings of prompts) is
-full before the first fifth of the default number of calls is over, so from there on all must stay as it is.
-Exits with 1 where it does not, or where one answer was wrong.
+streams whose client leaves, before the first event or after some, half of them by a reset. The config is changed
+and reloaded every 2,000 calls. After each tenth the load pauses, the clients hang up, and the gateway's state is
+read: private memory, Python's allocated blocks, descriptors, threads, tasks, calls in flight. Its bounded stores
+(cached answers, recent prompt prefixes) are full within the first fifth of the default number of calls; from
+then on everything must stay constant. Exits with 1 if it does not, or if one answer was wrong.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ import uvloop
 from benchmarks.arguments import parser_of
 from benchmarks.leak_check import Gateway, Held, held, verdict
 from benchmarks.measure import on_core
-from benchmarks.mixed_traffic import CALLERS, TEN, Caller, mixture
+from benchmarks.mixed_traffic import TEN, MixedTraffic
 from benchmarks.proxies import Upstream
 
 TENTHS = 10
@@ -30,29 +29,24 @@ RELOAD_EVERY = 2000  # calls
 
 
 async def soak(gateway: Gateway, requests: int, seen: Counter[str]) -> list[Held]:
-    """Ask, rest and look, ten times; print each look."""
-    source, rows = random.Random(1), []
-    callers = [Caller(gateway, source, seen) for _ in range(CALLERS)]
+    """Run the load, pause and read the state, ten times; print each reading."""
+    rows: list[Held] = []
+    traffic = MixedTraffic(gateway, random.Random(1), seen)
     print("| calls | memory MB | Python blocks | descriptors | idle upstream | threads | tasks | in flight |")
     print("| --: | --: | --: | --: | --: | --: | --: | --: |")
     for tenth in range(1, TENTHS + 1):
-        left = requests // TENTHS
-        while left:
-            some = min(left, RELOAD_EVERY)
-            left -= some
-            kinds = mixture(some, source)
-            running = [asyncio.create_task(caller.run(kinds)) for caller in callers]
+        for begun in range(0, requests // TENTHS, RELOAD_EVERY):
+            running = asyncio.create_task(traffic.run(min(RELOAD_EVERY, requests // TENTHS - begun)))
             await gateway.reload()  # with calls of both configs under way
-            await asyncio.gather(*running)
-        for caller in callers:
-            caller.close()
+            await running
+        traffic.close()
         rows.append(await held(gateway, requests // TENTHS * tenth))
         print(rows[-1].row(), flush=True)
     return rows
 
 
 def main() -> None:
-    """Start the upstream and the gateway, soak, judge."""
+    """Start the upstream and the gateway, run, and print the verdict."""
     parser = parser_of(__doc__)
     parser.add_argument("--requests", type=int, default=200_000)
     requests = parser.parse_args().requests

@@ -1,13 +1,12 @@
-"""`python -m benchmarks.spill`: more calls than the own engine can serve, with and without a way past it.
+"""`python -m benchmarks.spill`: more calls than your own engine can serve, with and without spill-over.
 
 The own engine has 4 slots, each call takes 100 ms on average (exponentially distributed): 40 a second. A paid
-upstream of the same pace has slots for everybody. Calls come at random moments, 60 a second; ways take turns.
-Upstreams and gateway share one core.
+upstream of the same speed has slots for every call. Calls arrive at random times, 60 a second; the settings take
+turns. Upstreams and gateway share one core.
 """
 
-import asyncio
+import itertools
 import os
-import random
 import urllib.request
 from collections.abc import Mapping
 from time import perf_counter
@@ -16,7 +15,7 @@ from typing import Any, Final
 import uvloop
 
 from benchmarks.arguments import parser_of
-from benchmarks.callers import KEY, Line
+from benchmarks.client import CHAT, KEY, Pool, drive, post, timed
 from benchmarks.contender import Contender, free_port, serving
 from benchmarks.limited import SlowEngine
 from benchmarks.measure import machine
@@ -35,7 +34,7 @@ WAYS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 class Gateway(Contender):
-    """A gateway before both; its candidates as listed."""
+    """A gateway in front of both upstreams."""
 
     def __init__(self, own: int, paid: int, fields: Mapping[str, Any]) -> None:
         super().__init__(own)
@@ -61,7 +60,7 @@ class Gateway(Contender):
         return serving(self.folder, self._config)
 
     def served(self) -> dict[str, float]:
-        """Calls that each upstream has served, and the dollars that they cost."""
+        """The calls that each upstream served, and their cost in dollars."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=5) as answer:
             page = answer.read().decode()
         found = {"own": 0.0, "paid": 0.0, "usd": 0.0}
@@ -79,27 +78,17 @@ def _upstream(port: int, **fields: Any) -> dict[str, Any]:
 
 
 async def calls(port: int, seconds: float, seed: int) -> list[float]:
-    """Seconds of each call; calls come whether or not earlier ones are answered."""
-    rng, idle, taken = random.Random(seed), list[Line](), list[float]()
-
-    async def one() -> None:
-        line, began = idle.pop() if idle else Line(port), perf_counter()
-        await line.ask("/v1/chat/completions", BODY)
-        taken.append(perf_counter() - began)
-        idle.append(line)
-
-    end, tasks = perf_counter() + seconds, []
-    while perf_counter() < end:
-        tasks.append(asyncio.create_task(one()))
-        await asyncio.sleep(rng.expovariate(RATE))
-    await asyncio.gather(*tasks)
-    for line in idle:
-        line.close()
-    return taken
+    """The duration of each call, in seconds; calls arrive whether or not earlier ones are answered."""
+    pool, requests = Pool(port), itertools.repeat(post(CHAT, BODY))
+    try:
+        run = await drive(timed(pool), requests, rate=RATE, seconds=seconds, seed=seed)
+    finally:
+        pool.close()
+    return [sample.end - sample.due for sample in run.samples]
 
 
 def main() -> None:
-    """Print a row for each way."""
+    """Print a row for each setting."""
     parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
     seconds = parser.parse_args().seconds
@@ -122,15 +111,15 @@ def _row(name: str, gateway: Gateway, seconds: float, core: int) -> None:
     try:
         gateway.start(core)
         began = perf_counter()
-        taken = sorted(uvloop.run(calls(gateway.port, seconds, 1)))
+        durations = sorted(uvloop.run(calls(gateway.port, seconds, 1)))
         whole_s = perf_counter() - began
         seen = gateway.served()
     finally:
         gateway.stop()
-    p50, p99 = (taken[int(part * len(taken))] for part in (0.5, 0.99))
-    share = seen["paid"] / len(taken)
+    p50, p99 = (durations[int(part * len(durations))] for part in (0.5, 0.99))
+    share = seen["paid"] / len(durations)
     print(
-        f"| {name} | {len(taken)} | {p50:.2f} | {p99:.2f} | {taken[-1]:.2f} | {share:.0%} "
+        f"| {name} | {len(durations)} | {p50:.2f} | {p99:.2f} | {durations[-1]:.2f} | {share:.0%} "
         f"| {seen['own'] / whole_s:.1f} | {seen['usd']:.3f} |",
         flush=True,
     )

@@ -1,7 +1,7 @@
-"""Random models so small that the server around them is what limits: makes them, in the engine's environment.
+"""Makes random models so small that the server around them is the limit, in the engine's environment.
 
 `.venv-engine/bin/python -m benchmarks.tiny_models CHAT_MODEL EMBEDDING_MODEL FOLDER`: the first two are folders of
-real models, whose tokenizers are taken; FOLDER gets `chat` (a Llama of 3M parameters) and `embed`.
+real models, whose tokenizers are used; FOLDER gets `chat` (a Llama of 3M parameters) and `embed`.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ HIDDEN, LAYERS, HEADS = 64, 2, 2
 
 
 def make(chat: Path, embed: Path, folder: Path) -> None:
-    """Write both models, where they are not there yet."""
+    """Write both models unless they exist."""
     # Known only in the engine's environment.
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel, LlamaConfig, LlamaForCausalLM

@@ -178,9 +178,7 @@ def _savings() -> list[Placed]:
 def _tokens() -> list[Placed]:
     return [
         lines("Tokens per second by type", [Query(rate(_TOKENS, BOTH, "type"), "{{type}}")]),
-        lines(
-            "Tokens per second by model", [Query(rate(_TOKENS, _USED, "model"), "{{model}}")], stacked=True
-        ),
+        lines("Tokens per second by model", [Query(rate(_TOKENS, _USED, "model"), "{{model}}")], stacked=True),
         lines(
             "Cost per 1K tokens by model",
             [Query(f"1000 * {rate(_COST, _ALL, 'model')} / {rate(_TOKENS, _USED, 'model')}", "{{model}}")],
@@ -223,7 +221,5 @@ def build() -> Json:
         ("Savings", _savings()),
         ("Tokens and data quality", _tokens()),
     ]
-    description = (
-        "Totals cover the selected time range, today by default. docs/usage.md describes the exact ledger."
-    )
+    description = "Totals cover the selected time range, today by default. docs/usage.md describes the exact ledger."
     return dashboard("sluice-money", "Sluice: money", description, variables, rows, since="now/d")

@@ -83,9 +83,7 @@ def _queue() -> list[Placed]:
         ),
         lines("Queue depth", [Query(waiting, "{{upstream}}")], width=6),
         lines("Oldest queued request", [Query(oldest, "{{upstream}}")], unit="s", width=6),
-        _times(
-            "Queue wait", _WAIT, UPSTREAM, "upstream", width=6, description="Of requests that left the queue."
-        ),
+        _times("Queue wait", _WAIT, UPSTREAM, "upstream", width=6, description="Of requests that left the queue."),
     ]
 
 

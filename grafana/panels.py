@@ -53,9 +53,7 @@ def lines(
     defaults: Json = {"unit": unit, "min": 0, "color": {"mode": "palette-classic-by-name"}, "custom": custom}
     if most is not None:
         defaults["max"] = most
-    overrides = [
-        _override(name, "color", {"mode": "fixed", "fixedColor": colour}) for name, colour in colours
-    ]
+    overrides = [_override(name, "color", {"mode": "fixed", "fixedColor": colour}) for name, colour in colours]
     legend = {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []}
     options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
     panel = _panel("timeseries", title, description, queries, options, defaults, overrides)

@@ -24,9 +24,7 @@ MINIMAL = {
     "models": {"small": {"candidates": [{"upstream": "local"}]}},
 }
 KINDS = [
-    kind
-    for name, kind in vars(errors).items()
-    if isinstance(kind, errors.ErrorKind) and name.isupper() and kind.code
+    kind for name, kind in vars(errors).items() if isinstance(kind, errors.ErrorKind) and name.isupper() and kind.code
 ]
 FOREIGN = re.compile(
     r"(?<![\w.])/(?:work|root|home|opt|tmp|mnt)/|pypi\.org|pythonhosted|npmjs|ghcr\.io|docker\.io|artifactory"
@@ -60,7 +58,7 @@ def test_the_table_of_errors_is_that_of_the_code():
     rows = table(DOCS / "errors.md", "status | type | code | outcome | advice | when")
     expected = [[str(kind.status), kind.type, kind.code, kind.outcome] for kind in KINDS]
     assert [row[:4] for row in rows] == expected
-    assert [row[4] == "x-should-retry: false" for row in rows] == [kind.final for kind in KINDS]
+    assert [row[4] == "x-should-retry: false" for row in rows] == [not kind.retryable for kind in KINDS]
 
 
 def test_the_table_of_upstream_statuses_is_that_of_the_code():
@@ -142,9 +140,7 @@ def _figures(text: str) -> list[str]:
 
 
 def test_the_proxies_figures_of_the_readme_are_those_of_the_benchmarks():
-    measured = {
-        (row[0], row[1]): row for one in tables(DOCS / "benchmarks.md") for row in one if len(row) > 8
-    }
+    measured = {(row[0], row[1]): row for one in tables(DOCS / "benchmarks.md") for row in one if len(row) > 8}
     contenders = {contender for _, contender in measured}
     head = "CPU of the proxy | a chat request, 32 connections | a chunk, 400 streams | memory at 400 streams"
     for proxy, *told in ([cell.strip("*") for cell in row] for row in table(READMES[0], head)):
@@ -161,9 +157,7 @@ def test_every_figure_of_the_readme_stands_in_the_page_that_it_names(heading):
         page = (ROOT / target.partition("#")[0]).read_text(encoding="utf-8")
         assert _figures(figures)
         assert [
-            one
-            for one in _figures(figures)
-            if not re.search(rf"(?<![\d.,]){re.escape(one)}(?![\d]|[.,]\d)", page)
+            one for one in _figures(figures) if not re.search(rf"(?<![\d.,]){re.escape(one)}(?![\d]|[.,]\d)", page)
         ] == []
 
 

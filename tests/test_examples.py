@@ -116,9 +116,7 @@ def test_every_example_is_run_here():
     assert run_here == {path.name for path in (ROOT / "examples").glob("*.py")}
 
 
-@pytest.mark.parametrize(
-    "example", [one for one in EXAMPLES if one.suffix == ".yaml"], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.suffix == ".yaml"], ids=lambda one: one.name)
 def test_every_example_config_passes_its_check(example):
     named = re.findall(r"\$\{(\w+)\}", example.read_text(encoding="utf-8"))
     environ = {name: f"{number:064}" for number, name in enumerate(named)}
@@ -200,9 +198,7 @@ async def test_the_log_lines_of_the_operations_page(served):
     (example,) = lines(shown, "request")
     (real,) = [line for line in lines(served.log, "request") if line["request_id"] == "docs-1"]
     assert list(real) == list(example)
-    assert {key: real[key] for key in real.keys() - TIMES} == {
-        key: example[key] for key in example.keys() - TIMES
-    }
+    assert {key: real[key] for key in real.keys() - TIMES} == {key: example[key] for key in example.keys() - TIMES}
     for message in ("descriptor limit", "listening"):
         (example,), (real,) = lines(shown, message), lines(served.log, message)
         assert list(real) == list(example)
@@ -236,7 +232,7 @@ async def test_the_error_of_the_errors_page(served):
     [
         (replies.error(422, "no", code="odd"), 422, "odd", "false"),
         (replies.error(401), 502, "upstream_auth_failed", "false"),
-        (replies.error(402), 502, "upstream_error", "false"),
+        (replies.error(402), 502, "upstream_auth_failed", "false"),
         (
             [head(302, [("location", "/v1/elsewhere"), ("content-length", "0")])],
             502,

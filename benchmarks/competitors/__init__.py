@@ -1,4 +1,4 @@
-"""Other people's proxies, each made to forward to the fake upstream and to do nothing else.
+"""Other proxies, each configured to forward to the fake upstream and to do nothing else.
 
-`python -m benchmarks.competitors` installs those of PyPI and npm, as pinned beside this file.
+`python -m benchmarks.competitors` installs those from PyPI and npm, as pinned beside this file.
 """

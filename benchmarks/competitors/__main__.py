@@ -1,4 +1,4 @@
-"""Install the rivals and say what is there, and what is not."""
+"""Install the other proxies and print which are there and which are missing."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from benchmarks.proxies import CONTENDERS, RIVALS
 
 
 def main() -> None:
-    """Install what can be had; exit 1 where one of the two registries' packages could not be."""
+    """Install everything available; exit with 1 if the packages of PyPI or npm failed."""
     failed = False
     for install in (from_pypi, from_npm):
         try:

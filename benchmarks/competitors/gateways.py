@@ -8,7 +8,7 @@ from benchmarks.competitors.installed import FromNpm, FromPyPI
 class LiteLLM(FromPyPI):
     """LiteLLM's proxy: one worker, no database, no keys, no callbacks, its log down to errors.
 
-    It manages some dozens of calls a second, so only one load of each kind makes sense.
+    It handles some dozens of calls a second, so only one load of each kind makes sense.
     """
 
     name = package = "litellm"
@@ -54,7 +54,7 @@ class Portkey(FromNpm):
 
     Its target stands in two request headers. With the newest HTTP server that its package allows, streams
     end in a 500 ("immutable") on Node 20; package.json holds that server at the last one that works.
-    It manages some hundreds of calls a second, and `stream-100` saturates it.
+    It handles some hundreds of calls a second, and `stream-100` saturates it.
     """
 
     name = "portkey"

@@ -1,4 +1,4 @@
-"""Where the rivals lie, how they get there, and how a contender finds its own."""
+"""The folders of the other proxies, their installation, and how a contender finds its program."""
 
 import json
 import os
@@ -19,14 +19,14 @@ AGAIN = "python -m benchmarks.competitors"
 
 
 class Rival(Contender):
-    """Somebody else's program: it sees neither our environment nor our home."""
+    """A competing program: it sees neither this process's environment nor its home."""
 
     def environment(self) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
 
 
 class FromPyPI(Rival):
-    """A rival in the rivals' own environment."""
+    """A competitor in the competitors' virtual environment."""
 
     package = ""  # its name there
     command_name = ""  # of its command; the package's where it is empty
@@ -47,7 +47,7 @@ class FromPyPI(Rival):
 
 
 class FromNpm(Rival):
-    """A rival in the rivals' own node folder."""
+    """A competitor in the competitors' node folder."""
 
     package = ""
 
@@ -69,7 +69,7 @@ class FromNpm(Rival):
 
 
 def from_pypi() -> None:
-    """Make the environment anew. Raises CalledProcessError where pip fails."""
+    """Recreate the environment. Raises CalledProcessError if pip fails."""
     pins = PINS / "pypi.txt"
     count = len(re.findall(r"^\S+==", pins.read_text(), re.MULTILINE))
     print(f"Installing {count} packages of PyPI into {VENV.name} ...", file=sys.stderr)
@@ -79,9 +79,9 @@ def from_pypi() -> None:
 
 
 def from_npm() -> None:
-    """Fill the node folder anew, running no package's script.
+    """Recreate the node folder without running any package's script.
 
-    Raises OSError where there is no npm, CalledProcessError where it fails.
+    Raises OSError without npm, CalledProcessError if it fails.
     """
     print(f"Installing the packages of npm into {NODE.relative_to(ROOT)} ...", file=sys.stderr)
     NODE.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Routers of inference engines: Rust, one engine behind them, their cheapest policy."""
+"""Routers of inference engines: written in Rust, with one engine and their cheapest policy."""
 
 from benchmarks.competitors.installed import FromPyPI
 from benchmarks.contender import free_port

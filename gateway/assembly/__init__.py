@@ -1,1 +1,1 @@
-"""gateway/assembly"""
+"""Builds the running gateway from its config: factories by feature, generations and reload."""

@@ -1,14 +1,16 @@
-"""What keys have used, while the gateway runs and over its restarts: their accounts and the usage ledger."""
+"""The accounts of the keys and the usage ledger, which outlive reloads and restarts."""
 
+import datetime
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from gateway.assembly.upstreams import terms
+from gateway.assembly.upstreams import key_limits
 from gateway.config import model as cfg
 from gateway.core.budget_calendar import Calendar
+from gateway.core.budget_status import BudgetStatus
 from gateway.core.call import Call
 from gateway.core.caller import KeyLimits, LimitAccount
-from gateway.core.clock import Clock, monotonic, unix
+from gateway.core.clock import Clock
 from gateway.http.server.admin import AdminUnavailable, View
 from gateway.http.ticker import Ticker
 from gateway.limits.account import Account
@@ -16,7 +18,7 @@ from gateway.limits.gcra import Meter
 from gateway.limits.shared_limits import SharedAccount, SharedLimits
 from gateway.reporting.admin_views import SavingsView
 from gateway.telemetry.metrics import Metrics
-from gateway.usage.accounting import LedgerEntries, Paid
+from gateway.usage.accounting import AttemptRecorder, LedgerEntries
 from gateway.usage.ledger import Ledger
 from gateway.usage.redis_store import RedisUsageStore
 from gateway.usage.sqlite_store import SqliteUsageStore
@@ -27,7 +29,7 @@ _LONGEST_REPORT = 3660
 
 
 class UsageReport:
-    """`/admin/usage?days=30&key=NAME`."""
+    """Answers `/admin/usage?days=30&key=NAME`."""
 
     def __init__(self, usage: Ledger | UsageStore | None, calendar: Calendar, clock: Clock) -> None:
         self._usage = usage
@@ -35,9 +37,9 @@ class UsageReport:
         self._clock = clock
 
     async def __call__(self, query: Mapping[str, str]) -> object:
-        """The rows, newest day first; what is wrong is told in `error`."""
+        """The rows, newest day first, or an object with `error`."""
         if self._usage is None:
-            return {"error": "usage is not kept; set usage.store to sqlite or redis"}
+            return {"error": "usage is not recorded; set usage.store to sqlite or redis"}
         days = query.get("days", str(_DAYS))
         if not (days.isascii() and days.isdigit() and 1 <= int(days[:9]) <= _LONGEST_REPORT):
             return {"error": f"days must be a whole number from 1 to {_LONGEST_REPORT}"}
@@ -50,114 +52,124 @@ class UsageReport:
 
 
 class Accounts:
-    """`of` has the account of each key that is limited. A Watcher: keeps the calendar and a gauge right.
+    """The accounts of the limited keys, in `of` by name, and the ledger of all keys.
 
-    An account is known by its key's name, through changes of its limits and of the key itself.
+    An account belongs to the name of its key and survives changes of the limits and of the key itself. As a
+    Tickable it keeps the calendar and the Redis gauge up to date.
     """
 
-    def __init__(self, config: cfg.Config, metrics: Metrics, sweep: Ticker) -> None:
-        self.calendar = Calendar(config.server.timezone, unix(), monotonic())
+    def __init__(self, config: cfg.Config, metrics: Metrics, ticker: Ticker, clock: Clock, unix: Clock) -> None:
+        self._clock = clock
+        self._unix = unix
+        self.calendar = Calendar(config.server.timezone, unix(), clock())
         self.of: dict[str, LimitAccount] = {}
-        self._all: dict[str, Account | SharedAccount] = {}  # of keys that have been taken out too
+        self._all: dict[str, Account | SharedAccount] = {}  # also of keys that a reload removed
         store = usage_store(config)
-        self._ledger = Ledger(store, failed=metrics.usage_errors.inc) if store is not None else None
-        self._books = LedgerEntries(self._ledger) if self._ledger is not None else None
+        self._ledger = Ledger(store, on_failure=metrics.usage_errors.inc) if store is not None else None
+        self._entries = LedgerEntries(self._ledger) if self._ledger is not None else None
         self._metrics = metrics
         self._shared: SharedLimits | None = None
         self._connected = False
-        self._sweep = sweep
+        self._ticker = ticker
 
     async def start(self) -> None:
         """Open the ledger."""
         if self._ledger is not None:
             await self._ledger.start()
-        self._sweep.add(self)
+        self._ticker.add(self)
 
     async def spent(self, config: cfg.Config) -> dict[str, int]:
-        """Nano-dollars of today, of the keys that have a budget in this config and none now.
+        """Today's spending in nano-dollars, by key, of the keys that get a budget only with this config.
 
-        UsageTrouble where that cannot be known.
+        UsageUnavailable if it cannot be read.
         """
-        budgeted = {name for name, one in self.of.items() if one.limits.usd_per_day is not None}
+        budgeted = {name for name, account in self.of.items() if account.limits.usd_per_day is not None}
         new = {key.name for key in config.keys if key.limits.usd_per_day is not None} - budgeted
         if self._ledger is None or not new:
             return {}
-        spent = await self._ledger.spent(self.calendar.day(monotonic()))
+        spent = await self._ledger.spent(self.calendar.day(self._clock()))
         return {name: spent.get(name, 0) for name in new}
 
-    def take(self, config: cfg.Config, spent: Mapping[str, int]) -> None:
-        """The keys and limits are these from now on; `spent` is what `spent` has told."""
-        limited = {key.name: found for key in config.keys if (found := terms(key.limits)) is not None}
+    def apply(self, config: cfg.Config, spent: Mapping[str, int]) -> None:
+        """Use the keys and limits of this config from now on; `spent` is the result of `spent()`."""
+        limited = {key.name: limits for key in config.keys if (limits := key_limits(key.limits)) is not None}
         if config.redis is not None and limited and self._shared is None:
             self._shared = _shared(config, self._metrics)
-        today = self.calendar.day(monotonic())
+        today = self.calendar.day(self._clock())
         for name, limits in limited.items():
             account = self._all[name] = self._account(name, limits, today)
             if name in spent:
                 _remember(account, today, spent[name])
         self.of = {name: self._all[name] for name in limited}
-        self.tick(monotonic())
+        self.tick(self._clock())
 
     def _account(self, name: str, limits: KeyLimits, today: str) -> Account | SharedAccount:
-        known = self._all.get(name)
+        account = self._all.get(name)
         if self._shared is not None:
-            if isinstance(known, SharedAccount) and known.limits == limits:
-                return known
-            # Its state is in Redis, under the name; calls under way settle it with the one they have.
-            account = self._shared.account(name, limits)
-            if known is not None:
-                account.remember(today, known.spent(today))
-            return account
-        if not isinstance(known, Account):
+            if isinstance(account, SharedAccount) and account.limits == limits:
+                return account
+            # The state is in Redis, under the name. Calls in flight settle with the account they have.
+            shared = self._shared.account(name, limits)
+            if account is not None:
+                shared.remember(today, account.spent(today))
+            return shared
+        if not isinstance(account, Account):
             return Account(limits, today)
-        known.requests = _resumed(known.requests, limits.rpm)
-        known.tokens = _resumed(known.tokens, limits.tpm)
-        known.limits = limits
-        return known
+        account.requests = _resumed(account.requests, limits.rpm)
+        account.tokens = _resumed(account.tokens, limits.tpm)
+        account.limits = limits
+        return account
 
     async def connect(self) -> None:
-        """To Redis, if there is anything to share."""
+        """Connect to Redis if any limits are shared."""
         if self._shared is not None and not self._connected:
             self._connected = True
             await self._shared.start()
-            self.tick(monotonic())
+            self.tick(self._clock())
 
     @property
-    def keeps(self) -> bool:
-        """Whether there is a ledger."""
+    def has_ledger(self) -> bool:
+        """Whether usage is recorded."""
         return self._ledger is not None
 
     def tick(self, now: float) -> None:
-        """Watcher: the wall clock may have been set."""
-        self.calendar.anchor(unix(), now)
+        """Tickable: follow the wall clock, which may have been set."""
+        self.calendar.anchor(self._unix(), now)
         if self._shared is not None:
             self._metrics.redis_up.set(self._shared.link.up)
 
-    def books(self) -> tuple[Paid, ...]:
-        """What enters an attempt of a call that is over into the ledger, where there is one."""
-        return () if self._books is None else (self._books.paid,)
+    def recorders(self) -> tuple[AttemptRecorder, ...]:
+        """The function that records the attempts of finished calls in the ledger, if there is a ledger."""
+        return () if self._entries is None else (self._entries.record_attempt,)
 
-    def spared(self, call: Call) -> None:
-        """Enter a call that needed no upstream of its own."""
-        if self._books is not None:
-            self._books.spared(call)
+    def record_avoided(self, call: Call) -> None:
+        """Record a call that needed no upstream call of its own."""
+        if self._entries is not None:
+            self._entries.record_avoided(call)
 
     def budgets(self) -> dict[str, int]:
-        """What is left of today's budgets, in nano-dollars, by the names of the keys that have one."""
-        today, left = self.calendar.day(monotonic()), {}
+        """The rest of today's budgets in nano-dollars, by key."""
+        return {name: budget.left for name, budget in self.budget_statuses().items()}
+
+    def budget_statuses(self) -> dict[str, BudgetStatus]:
+        """Today's budgets by key."""
+        now, statuses = self._clock(), {}
+        today = self.calendar.day(now)
+        next_day = datetime.datetime.fromtimestamp(round(self._unix() + self.calendar.left(now)), datetime.UTC)
+        resets_at = next_day.isoformat().replace("+00:00", "Z")
         for name in self.of:
             account = self._all[name]
-            if account.limits.usd_per_day is not None:
-                left[name] = max(0, account.limits.usd_per_day - account.spent(today))
-        return left
+            if (limit := account.limits.usd_per_day) is not None:
+                statuses[name] = BudgetStatus.of(limit, account.spent(today), account.reserved(today), resets_at)
+        return statuses
 
     def views(self, config: Callable[[], cfg.Config]) -> Mapping[str, View]:
-        """What the admin port shows; `config` gives the one in force."""
-        return usage_views(self._ledger, self.calendar, config)
+        """The usage views of the admin port; `config` returns the current config."""
+        return usage_views(self._ledger, self.calendar, self._clock, config)
 
     async def stop(self) -> None:
-        """Write down what is left."""
-        self._sweep.discard(self)
+        """Write the rest of the ledger and disconnect from Redis."""
+        self._ticker.discard(self)
         if self._shared is not None:
             await self._shared.stop()
         if self._ledger is not None:
@@ -165,7 +177,7 @@ class Accounts:
 
 
 def _resumed(meter: Meter | None, limit: float | None) -> Meter | None:
-    """The meter for a limit: of a new one the same part is used up as of the old one, as in Redis."""
+    """The meter for a changed limit; the same fraction of it is used up as before, as in Redis."""
     if limit is None:
         return None
     resumed = Meter(limit)
@@ -175,7 +187,7 @@ def _resumed(meter: Meter | None, limit: float | None) -> Meter | None:
 
 
 def _remember(account: Account | SharedAccount, today: str, spent: int) -> None:
-    """Nano-dollars that the ledger knows of."""
+    """Raise an account's spending of today to the nano-dollars that the ledger has."""
     if isinstance(account, SharedAccount):
         account.remember(today, spent)
     elif spent > account.spent(today):
@@ -185,10 +197,10 @@ def _remember(account: Account | SharedAccount, today: str, spent: int) -> None:
 def _shared(config: cfg.Config, metrics: Metrics) -> SharedLimits:
     redis = config.redis
     if redis is None:
-        raise AssertionError("only called with one")
+        raise AssertionError("only called with a redis section")
     failed = lru_cache(maxsize=None)(metrics.redis_errors.labels)
     shared = SharedLimits(
-        redis.url,
+        redis.address(),
         redis.timeout,
         redis.prefix,
         redis.on_failure,
@@ -200,17 +212,19 @@ def _shared(config: cfg.Config, metrics: Metrics) -> SharedLimits:
 
 
 def usage_views(
-    usage: Ledger | UsageStore | None, calendar: Calendar, config: Callable[[], cfg.Config]
+    usage: Ledger | UsageStore | None, calendar: Calendar, clock: Clock, config: Callable[[], cfg.Config]
 ) -> Mapping[str, View]:
-    """`/admin/usage` and `/admin/savings`; `config` gives the one in force."""
+    """The views `/admin/usage` and `/admin/savings`; `config` returns the current config."""
     return {
-        "usage": UsageReport(usage, calendar, monotonic),
-        "savings": SavingsView(usage, calendar, monotonic, config),
+        "usage": UsageReport(usage, calendar, clock),
+        "savings": SavingsView(usage, calendar, clock, config),
     }
 
 
-def usage_store(config: cfg.Config) -> UsageStore | None:
-    """Where usage lasts; None: nowhere."""
+def usage_store(config: cfg.Config, *, read_only: bool = False) -> UsageStore | None:
+    """The store that usage is recorded in; None if it is not recorded. A file can be opened `read_only`."""
     if config.usage.store == "redis" and config.redis is not None:
-        return RedisUsageStore(config.redis.url, config.redis.prefix)
-    return SqliteUsageStore(config.usage.path) if config.usage.store == "sqlite" else None
+        return RedisUsageStore(config.redis.address(), config.redis.prefix)
+    if config.usage.store == "sqlite":
+        return SqliteUsageStore(config.usage.path, read_only=read_only)
+    return None

@@ -1,4 +1,4 @@
-"""From the config to what chooses between a model's cheap and strong candidates; it outlives a reload."""
+"""From the config to the choice between cheap and strong candidates, whose state outlives a reload."""
 
 import asyncio
 import hashlib
@@ -8,6 +8,8 @@ from random import Random
 
 from msgspec.structs import replace
 
+from gateway.assembly import certificates
+from gateway.assembly.proposals import ProposingFile
 from gateway.assembly.upstreams import WorkerShare
 from gateway.config import model as cfg
 from gateway.config.complexity import ComplexityConfig
@@ -19,17 +21,17 @@ from gateway.pipeline.stack import compose
 from gateway.routing.cascade.answer_checks import CheckPolicy
 from gateway.routing.cascade.layer import CascadeLayer
 from gateway.routing.cascade.shadow import ShadowLayer, ShadowSample, TaskPool
-from gateway.routing.cascade.shadow_file import ShadowFile
-from gateway.routing.complexity.quota import Purse
+from gateway.routing.complexity.quota import DollarBucket
 from gateway.routing.complexity.scorer import PromptScorer
-from gateway.routing.complexity.selector import Chooser
+from gateway.routing.complexity.selector import TierChooser
 from gateway.routing.complexity.tiers import ComplexityScorer, EstimateOf
 from gateway.routing.complexity.weights import BadWeights, parse, shipped
-from gateway.telemetry.metrics import Metrics, counter
+from gateway.telemetry.fast_prometheus import counter
+from gateway.telemetry.metrics import Metrics
 
 
 def tiered(config: cfg.Config) -> dict[str, cfg.ModelConfig]:
-    """The models whose calls have two tiers to choose from."""
+    """The models with a cheap and a strong tier."""
     return {
         name: model
         for name, model in config.models.items()
@@ -38,8 +40,9 @@ def tiered(config: cfg.Config) -> dict[str, cfg.ModelConfig]:
 
 
 def checked(loaded: Loaded) -> Loaded:
-    """The same, with what is wrong with files of weights that the config names."""
-    problems = list(_problems(loaded.config)) if loaded.config is not None else []
+    """The same, or the problems of the files that the config names: weights and certificates."""
+    config = loaded.config
+    problems = [*_problems(config), *certificates.problems(config)] if config is not None else []
     return replace(loaded, config=None, problems=problems) if problems else loaded
 
 
@@ -48,21 +51,19 @@ def _problems(config: cfg.Config) -> Iterator[Problem]:
         path = model.complexity.weights
         if path is None:
             continue
-        place = join("models", name) + ".complexity.weights"
+        field = join("models", name) + ".complexity.weights"
         try:
             parse(Path(path).read_bytes())
         except OSError as error:
-            yield Problem(place, f"cannot be read: {error.strerror or error}")
+            yield Problem(field, f"cannot be read: {error.strerror or error}")
         except BadWeights as error:
-            yield Problem(place, str(error))
+            yield Problem(field, str(error))
 
 
 class CascadeFactory:
-    """The choosers of one process, by model. They are kept while their settings and weights are the same."""
+    """The choosers of one process, by model; replaced when their settings or weights change."""
 
-    def __init__(
-        self, share: WorkerShare, estimate: EstimateOf, metrics: Metrics, rng: Random, clock: Clock
-    ) -> None:
+    def __init__(self, share: WorkerShare, estimate: EstimateOf, metrics: Metrics, rng: Random, clock: Clock) -> None:
         self._rng = rng
         self._background = TaskPool()
         self._share = share
@@ -70,71 +71,84 @@ class CascadeFactory:
         self._estimate = estimate
         self._clock = clock
         self._weights: dict[str | None, tuple[str, PromptScorer]] = {}
-        self._choosers: dict[str, tuple[object, Chooser]] = {}
+        self._choosers: dict[str, tuple[object, TierChooser]] = {}
+        self._files: dict[tuple[str, str, str | None], ProposingFile] = {}
 
     async def load(self, config: cfg.Config) -> None:
-        """Read the weights that this config needs, off the loop. OSError or BadWeights for a bad file."""
-        wanted = {model.complexity.weights for model in tiered(config).values()}
-        if wanted:
-            self._weights = await asyncio.to_thread(self._read, wanted)
+        """Read the weights that this config needs, in a thread. OSError or BadWeights for a bad file."""
+        paths = {model.complexity.weights for model in tiered(config).values()}
+        if paths:
+            self._weights = await asyncio.to_thread(self._read, paths)
 
-    def _read(self, wanted: set[str | None]) -> dict[str | None, tuple[str, PromptScorer]]:
-        found = {}
-        for path in wanted:
+    def _read(self, paths: set[str | None]) -> dict[str | None, tuple[str, PromptScorer]]:
+        weights = {}
+        for path in paths:
             data = b"" if path is None else Path(path).read_bytes()
-            digest, known = hashlib.sha256(data).hexdigest(), self._weights.get(path)
-            if known is None or known[0] != digest:
-                known = digest, PromptScorer(shipped() if path is None else parse(data))
-            found[path] = known
-        return found
+            digest, entry = hashlib.sha256(data).hexdigest(), self._weights.get(path)
+            if entry is None or entry[0] != digest:
+                entry = digest, PromptScorer(shipped() if path is None else parse(data))
+            weights[path] = entry
+        return weights
 
     def scorers(self, config: cfg.Config) -> Mapping[str, ComplexityScorer]:
-        """What orders the candidates of each model with tiers; its weights have been loaded."""
+        """The scorer of each model with tiers. Call `load` first."""
         models = tiered(config)
-        for gone in self._choosers.keys() - models.keys():
-            del self._choosers[gone]
+        for removed in self._choosers.keys() - models.keys():
+            del self._choosers[removed]
         return {
             name: ComplexityScorer(self._chooser(name, model.complexity), self._estimate)
             for name, model in models.items()
         }
 
-    def layer(self, config: cfg.Config, bill: Gate) -> Layer | None:
-        """For calls that may ask both tiers; None where there are none. `bill` books shadows."""
-        layers = [one for one in (self._shadow(config, bill), self._cascade(config)) if one is not None]
+    def layer(self, config: cfg.Config, accounting: Gate) -> Layer | None:
+        """The layer for calls that may ask both tiers, or None. `accounting` records the shadow calls."""
+        parts = self._shadow(config, accounting), self._cascade(config)
+        layers = [part for part in parts if part is not None]
         return (lambda inner: compose(tuple(layers), inner)) if layers else None
 
     async def close(self) -> None:
-        """End what nobody waits for."""
+        """Cancel the shadow calls, and the calibrations that they led to."""
         await self._background.close()
+        for file in self._files.values():
+            await file.close()
 
-    def _shadow(self, config: cfg.Config, bill: Gate) -> ShadowLayer | None:
+    def _file(self, name: str, model: cfg.ModelConfig) -> ProposingFile:
+        """The shadow file of a model; it counts its calls, also over a reload."""
+        key = name, model.shadow.path, model.complexity.weights
+        if key not in self._files:
+            self._files[key] = ProposingFile(model.shadow.path, name, model.complexity.weights)
+        return self._files[key]
+
+    def _shadow(self, config: cfg.Config, accounting: Gate) -> ShadowLayer | None:
         samples = {
-            name: ShadowSample(model.shadow.share, ShadowFile(model.shadow.path))
+            name: ShadowSample(model.shadow.share, model.shadow.max_per_minute, self._file(name, model))
             for name, model in tiered(config).items()
             if model.shadow.share
         }
-        found = ShadowLayer(samples, bill, self._estimate, self._background, self._rng, self._clock)
-        return found if samples else None
+        if not samples:
+            return None
+        return ShadowLayer(samples, accounting, self._estimate, self._background, self._rng, self._clock)
 
     def _cascade(self, config: cfg.Config) -> CascadeLayer | None:
-        terms = {
+        policies = {
             name: CheckPolicy(frozenset(model.cascade.checks), model.cascade.min_logprob)
             for name, model in tiered(config).items()
             if model.cascade.enabled
         }
-        total_s = {name: one.timeouts.total for name, one in config.upstreams.items()}
-        found = CascadeLayer(terms, self._estimate, total_s.__getitem__, self._cascaded, self._clock)
-        return found if terms else None
+        if not policies:
+            return None
+        total_s = {name: upstream.timeouts.total for name, upstream in config.upstreams.items()}
+        return CascadeLayer(policies, self._estimate, total_s.__getitem__, self._cascaded, self._clock)
 
-    def _chooser(self, name: str, settings: ComplexityConfig) -> Chooser:
-        """What it remembers is of scores, and those of other weights are others."""
+    def _chooser(self, name: str, settings: ComplexityConfig) -> TierChooser:
+        """A chooser remembers scores, so other weights need another chooser."""
         digest, scorer = self._weights[settings.weights]
-        known = self._choosers.get(name)
-        if known is None or known[0] != (settings, digest):
-            known = self._choosers[name] = ((settings, digest), self._made(scorer, settings))
-        return known[1]
+        entry = self._choosers.get(name)
+        if entry is None or entry[0] != (settings, digest):
+            entry = self._choosers[name] = ((settings, digest), self._new_chooser(scorer, settings))
+        return entry[1]
 
-    def _made(self, scorer: PromptScorer, settings: ComplexityConfig) -> Chooser:
+    def _new_chooser(self, scorer: PromptScorer, settings: ComplexityConfig) -> TierChooser:
         cap, dollars = settings.max_strong_share_per_key, self._share.part(settings.usd_per_day)
-        purse = None if dollars is None else Purse(round(dollars), self._clock())
-        return Chooser(scorer, settings.strong_share, 1.0 if cap is None else cap, purse)
+        bucket = None if dollars is None else DollarBucket(round(dollars), self._clock())
+        return TierChooser(scorer, settings.strong_share, 1.0 if cap is None else cap, bucket)

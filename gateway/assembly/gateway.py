@@ -1,9 +1,7 @@
-"""Composition root: the only place that builds things from the config.
-
-One `Gateway` is one event loop's worth of it.
-"""
+"""The composition root: one `Gateway` is a complete gateway on one event loop."""
 
 import asyncio
+import datetime
 import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +14,17 @@ from gateway.assembly.generations import GenerationReaper
 from gateway.assembly.upstreams import SINGLE_WORKER, WorkerShare, provider_of
 from gateway.config import model as cfg
 from gateway.config.show import effective
-from gateway.core.clock import monotonic
-from gateway.core.units import usd
+from gateway.core.budget_status import BudgetView
+from gateway.core.clock import Clock, monotonic
+from gateway.core.clock import unix as unix_clock
+from gateway.http import bind_errors
 from gateway.http.client.transport import Transport
+from gateway.http.descriptors import Descriptors
 from gateway.http.server.admin import View, application
 from gateway.http.server.connection import Connection
 from gateway.http.server.handler import RequestHandler
 from gateway.http.server.listener import Listener
-from gateway.http.server.stream_session import DRAIN_NOTE
+from gateway.http.server.streaming_response import DRAIN_NOTE
 from gateway.telemetry import logging as log
 from gateway.telemetry.collectors import BudgetCollector, ReloadCollector, UpstreamCollector, UpstreamStatus
 from gateway.telemetry.metrics import BREAKER, Metrics
@@ -33,7 +34,7 @@ UNSENT_BYTES = 128 * 1024
 
 
 class Gateway:
-    """A whole gateway on the running event loop: `start`, use `port` and `admin_port`, `reload`, `stop`."""
+    """A complete gateway on the running loop: `start`, use `port` and `admin_port`, `reload`, `stop`."""
 
     def __init__(
         self,
@@ -42,15 +43,20 @@ class Gateway:
         admin_socket: str | None = None,
         reuse_port: bool = False,
         share: WorkerShare = SINGLE_WORKER,
+        clock: Clock = monotonic,
+        unix: Clock = unix_clock,
     ) -> None:
         """With `admin_socket` the admin application listens on that Unix socket instead of its TCP port.
 
-        `share` is this process's part of what several workers hold together.
+        `share` is this worker's share of what all workers split. `clock` gives monotonic seconds, `unix` the
+        seconds since 1970.
         """
         self._config = config
         self._admin_socket = admin_socket
         self._reuse_port = reuse_port
         self._share = share
+        self._clock = clock
+        self._unix = unix
         self.port = 0
         self.admin_port = 0
         self.metrics = Metrics(lambda upstream: provider_of(self._pipeline.config, upstream))
@@ -58,41 +64,42 @@ class Gateway:
         self.metrics.registry.register(self.reloads)
 
     async def start(self) -> None:
-        """Build everything and listen. OSError when a port is taken, UsageTrouble for a ledger of no use."""
+        """Build everything and listen. OSError if a port is taken, UsageUnavailable if the ledger is."""
         config = self._config
         self._new_request_id = _request_ids()
-        self._pipelines = PipelineBuilder(config, self._share, self.metrics, monotonic)
+        self._descriptors = Descriptors(clock=self._clock)
+        self._pipelines = PipelineBuilder(config, self._share, self.metrics, self._clock, self._unix, self._descriptors)
         self._accounts = self._pipelines.accounts
         await self._accounts.start()
         self._pipeline = self._pipelines.build(config, None, await self._pipelines.prepare(config))
         await self._accounts.connect()
         await self._pipelines.caches.connect()
-        self.metrics.registry.register(UpstreamCollector(self._seen))
+        self.metrics.registry.register(UpstreamCollector(self._statuses))
         self.metrics.registry.register(BudgetCollector(self._accounts.budgets))
-        self._serve = RequestHandler(self._pipeline.generation, self._new_request_id, monotonic)
+        self._serve = RequestHandler(self._pipeline.generation, self._new_request_id, self._clock)
         self._retired = GenerationReaper(self._serve.open_calls)
-        self._pipelines.sweep.add(self._retired)
+        self._pipelines.ticker.add(self._retired)
         log.output().count = self.metrics.log_dropped.inc
-        self._pipelines.sweep.add(log.output())
+        self._pipelines.ticker.add(log.output())
         await self._listen()
 
     async def reload(self, config: cfg.Config) -> None:
-        """New calls go by this config; those under way finish on what they started with.
+        """Use this config for new calls; calls in flight finish with what they started with.
 
-        It must not differ in what only a start can change (`reload.immovable`). UsageTrouble where a key's
-        new budget cannot be known; then nothing has changed.
+        Fields that need a restart must not differ (`reload.immovable`). UsageUnavailable if the spending of a
+        key with a new budget cannot be read; then nothing has changed.
         """
         spent = await self._pipelines.prepare(config)
         before, self._pipeline = self._pipeline, self._pipelines.build(config, self._pipeline, spent)
         self._serve.generation = self._pipeline.generation
-        # They are no open calls, so nobody would keep their connections for them.
+        # Shadow calls are not open calls, so the reaper would close their connections under them.
         await self._pipelines.router.tiers.close()
         self._retired.replaced(before, self._pipeline)
         await self._accounts.connect()
         await self._pipelines.caches.connect()
 
-    def _seen(self) -> dict[str, UpstreamStatus]:
-        queue, health, now = self._pipeline.queue, self._pipeline.attempt.health, monotonic()
+    def _statuses(self) -> dict[str, UpstreamStatus]:
+        queue, health, now = self._pipeline.queue, self._pipeline.attempt.health, self._clock()
         upstreams, reachability = self._pipeline.config.upstreams, self._pipeline.reachability
         in_flight, depth, oldest_s = queue.in_flight(), queue.depth(), queue.oldest_s()
         return {
@@ -100,55 +107,62 @@ class Gateway:
                 in_flight[name],
                 depth[name],
                 oldest_s[name],
-                one.breaker.state(now),
+                state.breakers.state(now),
                 upstreams[name].max_concurrency,
                 reachability.of(name),
             )
-            for name, one in health.items()
+            for name, state in health.items()
         }
 
     async def _listen(self) -> None:
         server, admin = self._config.server, self._config.admin
-        self._listener = Listener(self._serve, self._serve.respond_error, server.keepalive_timeout)
+        self._listener = Listener(self._serve, self._serve.respond_error, server.keepalive_timeout, self._descriptors)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._listener, server.host, server.port, backlog=BACKLOG, reuse_port=self._reuse_port or None
-        )
+        with bind_errors.naming("server", server.host, server.port):
+            self._server = await loop.create_server(
+                self._listener, server.host, server.port, backlog=BACKLOG, reuse_port=self._reuse_port or None
+            )
         for listening in self._server.sockets:
-            # Accepted sockets inherit it. Of what a slow reader has not been sent, the kernel holds this much
-            # and no megabytes: its progress is seen, and its memory bounded.
+            # Accepted sockets inherit it. For a slow reader the kernel then buffers only this much unsent
+            # data, not megabytes: the gateway sees its progress, and memory stays bounded.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self.port = _port(self._server.sockets)
         self._admin_runner = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
         await self._admin_runner.setup()
-        if self._admin_socket is not None:
-            await web.UnixSite(self._admin_runner, self._admin_socket).start()
-        else:
-            await web.TCPSite(self._admin_runner, admin.host, admin.port).start()
-            self.admin_port = self._admin_runner.addresses[0][1]
+        try:
+            if self._admin_socket is not None:
+                await web.UnixSite(self._admin_runner, self._admin_socket).start()
+            else:
+                with bind_errors.naming("admin", admin.host, admin.port):
+                    await web.TCPSite(self._admin_runner, admin.host, admin.port).start()
+                self.admin_port = self._admin_runner.addresses[0][1]
+        except BaseException:
+            self._server.close()
+            await self._admin_runner.cleanup()
+            raise
 
     def accept(self) -> Connection:
-        """The protocol for one more client, for whoever brings a transport of its own."""
+        """The protocol for one client connection, for callers with their own transport."""
         return self._listener()
 
     def upstream_transport(self, upstream: str) -> Transport:
-        """The pool of connections to an upstream."""
+        """The pool of connections to this upstream."""
         return self._pipeline.upstreams[upstream].transport
 
-    # What the admin port asks (gateway.http.server.admin.Inside).
+    # What the admin port needs (gateway.http.server.admin.AdminSource).
 
     async def registry(self) -> CollectorRegistry:
-        """The series of this process."""
+        """The metrics of this process."""
         return self.metrics.registry
 
     async def not_ready(self) -> str | None:
-        """Why no new calls should be sent here, or None."""
+        """Why this gateway should get no new requests; None if it should."""
         if self._serve.draining:
             return "draining"
         return None if self._pipeline.reachability.any() else "no upstream can be reached"
 
     def views(self) -> Mapping[str, View]:
-        """`/admin/...`."""
+        """The views below `/admin`."""
         return {
             "config": self._show_config,
             "stack": self._show_stack,
@@ -164,27 +178,41 @@ class Gateway:
         return self._pipeline.generation.stack.entries
 
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
-        states = {True: "up", False: "down", None: "unknown"}
-        reachability, machines, now = self._pipeline.reachability, self._pipelines.machines, monotonic()
+        machines, now = self._pipelines.machines, self._clock()
         return {
             name: {
-                "state": states[reachability.of(name)],
-                "in_flight": seen.in_flight,
-                "waiting": seen.waiting,
-                "oldest_s": round(seen.oldest_s, 3),
-                "breaker": BREAKER[seen.breaker],
+                "state": self._state(name),
+                "last_error": self._last_error(name, now),
+                "in_flight": status.in_flight,
+                "waiting": status.waiting,
+                "oldest_s": round(status.oldest_s, 3),
+                "breaker": BREAKER[status.breaker],
                 "batching": self._pipeline.batching.view(name),
                 "engine": self._pipeline.engines.view(name),
-                **machines.view(name, seen.waiting, now),
+                **machines.view(name, status.waiting, now),
             }
-            for name, seen in self._seen().items()
+            for name, status in self._statuses().items()
         }
 
+    def _state(self, upstream: str) -> str:
+        reachable = self._pipeline.reachability.of(upstream)
+        if reachable is not False and self._pipeline.attempt.health[upstream].breakers.failures.failing:
+            return "failing"
+        return {True: "up", False: "down", None: "unknown"}[reachable]
+
+    def _last_error(self, upstream: str, now: float) -> dict[str, str] | None:
+        """Why the last failed attempt failed, and when."""
+        failures = self._pipeline.attempt.health[upstream].breakers.failures
+        if not failures.sentence:
+            return None
+        at = datetime.datetime.fromtimestamp(self._unix() - (now - failures.at), datetime.UTC)
+        return {"at": at.isoformat(timespec="seconds"), "message": failures.sentence}
+
     async def _show_budgets(self, query: Mapping[str, str]) -> object:
-        return {key: {"left_usd": usd(nanos)} for key, nanos in self._accounts.budgets().items()}
+        return {key: BudgetView.of(status) for key, status in self._accounts.budget_statuses().items()}
 
     async def stop(self) -> None:
-        """Drain: not ready at once, then no new connections, then open calls get their time, then an end."""
+        """Drain: report not ready, close the port after the delay, and end open calls after the timeout."""
         drain = self._pipeline.config.server.drain
         self._serve.draining = True
         if drain.delay > 0:
@@ -202,7 +230,7 @@ class Gateway:
         await self.close()
 
     async def close(self) -> None:
-        """End at once and let go of everything."""
+        """Stop at once and release everything."""
         self._server.close()
         await self._listener.shutdown(timeout=1)
         await self._admin_runner.cleanup()
@@ -210,14 +238,15 @@ class Gateway:
         await self._accounts.stop()
         await self._pipelines.caches.close()
         await self._pipeline.batching.close()
+        await self._pipelines.learned.close()
         await self._pipeline.offers.close()
         await self._pipeline.reachability.close()
         await self._pipeline.engines.close()
-        await asyncio.gather(*(one.transport.close() for one in self._pipeline.upstreams.values()))
+        await asyncio.gather(*(client.transport.close() for client in self._pipeline.upstreams.values()))
         await self._retired.close()
         await self._pipelines.traces.close()
-        for sweep in {self._pipelines.sweep, self._pipeline.generation.sweep}:
-            sweep.close()
+        for ticker in {self._pipelines.ticker, self._pipeline.generation.ticker}:
+            ticker.close()
 
 
 def _request_ids() -> Callable[[], str]:

@@ -1,4 +1,4 @@
-"""A new config while the gateway serves: read and checked whole, then in force whole, or not at all."""
+"""Reload: a new config is read and checked as a whole, then applied as a whole or not at all."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,57 +17,57 @@ from gateway.telemetry.collectors import ReloadCollector
 from gateway.usage.store import UsageUnavailable
 
 POLL_S: Final = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
-    "server": ("host", "port", "workers", "keepalive_timeout", "max_queue", "timezone"),
+    "server": ("host", "port", "workers", "keepalive_timeout", "max_queue", "timezone", "learned_path"),
     "admin": ("host", "port"),
     "redis": ("url", "timeout", "prefix", "on_failure"),
     "usage": ("store", "path"),
     "traces": ("enabled",),
 }
-_Seen = tuple[tuple[int, ...] | None, ...]
+_FileStates = tuple[tuple[int, ...] | None, ...]
 
 
 class ConfigSource:
-    """The config file, the `.env` beside it, and what overrides them."""
+    """The config file, the `.env` beside it, and the overrides of the command line."""
 
     def __init__(self, path: Path, environ: Mapping[str, str], server: Mapping[str, object]) -> None:
-        """`environ` and `server` as `load` takes them."""
+        """`environ` and `server` are passed to `load`."""
         self._path = path
         self._environ = environ
         self._server = server
-        self._read: _Seen = ()
-        self._latest: _Seen = ()
+        self._read: _FileStates = ()
+        self._latest: _FileStates = ()
 
     def read(self) -> Loaded:
-        """Read and check them. What changes during it will be noticed."""
-        self._read = self._latest = self._look()
+        """Read and check the files. A change during the reading counts as a later change."""
+        self._read = self._latest = self._states()
         return checked(load(self._path, self._environ, server=self._server))
 
     def changed(self) -> bool:
-        """Whether they are others than those that were read last, and the same as at the last look.
+        """Whether the files differ from those read last and were the same at the previous check.
 
-        The latter because a file may be seen half written.
+        The second condition avoids reading a half-written file.
         """
-        before, self._latest = self._latest, self._look()
+        before, self._latest = self._latest, self._states()
         return self._latest == before and self._latest != self._read
 
-    def _look(self) -> _Seen:
+    def _states(self) -> _FileStates:
         return tuple(_stat(path) for path in (self._path, self._path.parent / ".env"))
 
 
 def _stat(path: Path) -> tuple[int, ...] | None:
-    """Of the file that links lead to: where one of them is exchanged, as Kubernetes does, it is another."""
+    """The identity of the file that links lead to: Kubernetes updates a ConfigMap by replacing a link."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
+    return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev)
 
 
 def immovable(old: Config, new: Config) -> list[Problem]:
-    """The fields that differ and that only a start can change."""
+    """A problem for each differing field that needs a restart."""
     problems = []
     for section, fields in _FIXED.items():
         before, after = getattr(old, section), getattr(new, section)
@@ -75,44 +75,42 @@ def immovable(old: Config, new: Config) -> list[Problem]:
             problems.append(_restart(section))
         elif before is not None:
             problems += [
-                _restart(f"{section}.{field}")
-                for field in fields
-                if getattr(before, field) != getattr(after, field)
+                _restart(f"{section}.{field}") for field in fields if getattr(before, field) != getattr(after, field)
             ]
     return problems
 
 
-def _restart(place: str) -> Problem:
-    return Problem(place, "has changed, which takes a restart")
+def _restart(path: str) -> Problem:
+    return Problem(path, "has changed, which needs a restart")
 
 
 def changes(old: Config, new: Config) -> list[str]:
-    """The sections that differ, entries of named ones by their names; never a value."""
-    found = []
+    """The paths that differ: sections, or their named entries; never a value."""
+    differing = []
     for section in Config.__struct_fields__:
         before, after = _named(getattr(old, section)), _named(getattr(new, section))
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             names = dict.fromkeys((*before, *after))
-            found += [f"{section}.{name}" for name in names if before.get(name) != after.get(name)]
+            differing += [f"{section}.{name}" for name in names if before.get(name) != after.get(name)]
         elif before != after:
-            found.append(section)
-    return found
+            differing.append(section)
+    return differing
 
 
 def _named(section: object) -> object:
-    return {one.name: one for one in section} if isinstance(section, tuple) else section
+    return {entry.name: entry for entry in section} if isinstance(section, tuple) else section
 
 
-def tell(loaded: Loaded) -> None:
-    """Log what is odd about a config that is good."""
+def log_warnings(loaded: Loaded) -> None:
+    """Log the warnings of a loaded config."""
     for warning in loaded.warnings:
         log.logger.warning(warning)
-    for warning in Pricing(unix).unknown(loaded.config) if loaded.config is not None else ():
+    for warning in Pricing(unix).warnings(loaded.config) if loaded.config is not None else ():
         log.logger.warning(warning)
 
 
-async def take(gateway: Gateway, config: Config) -> str | None:
-    """Hand a config to a gateway of this process. None when it is in force, else why it is not."""
+async def apply(gateway: Gateway, config: Config) -> str | None:
+    """Apply a config to a gateway of this process. Returns None, or the reason why it was not applied."""
     try:
         await gateway.reload(config)
     except UsageUnavailable as error:
@@ -125,52 +123,52 @@ async def take(gateway: Gateway, config: Config) -> str | None:
 
 
 class Reloader:
-    """Reloads when it is asked to, and when the files have changed."""
+    """Reloads on request, and when the files change."""
 
     def __init__(
         self,
         source: ConfigSource,
         config: Config,
-        take: Callable[[Config], Awaitable[str | None]],
+        apply: Callable[[Config], Awaitable[str | None]],
         reloads: ReloadCollector,
     ) -> None:
-        """`config` is what has been read at the start; `take` puts another one in force, or says why not."""
+        """`config` is the current one; `apply` applies another and returns None, or why it did not."""
         self._source = source
         self._config = config
-        self._take = take
+        self._apply = apply
         self._reloads = reloads
 
-    async def run(self, asked: asyncio.Event, look_s: float = POLL_S) -> None:
-        """Until it is cancelled."""
+    async def run(self, requested: asyncio.Event, poll_s: float = POLL_S) -> None:
+        """Reload on every `requested` and every change of the files, until cancelled."""
         while True:
             cause = "signal"
             try:
-                async with asyncio.timeout(look_s):
-                    await asked.wait()
+                async with asyncio.timeout(poll_s):
+                    await requested.wait()
             except TimeoutError:
                 if not self._source.changed():
                     continue
                 cause = "files"
-            asked.clear()
+            requested.clear()
             await self.reload(cause)
 
     async def reload(self, cause: str = "signal") -> None:
-        """Once; the log tells its cause. Never raises for anything that may be wrong with the files."""
+        """Reload once and log the `cause`. Never raises, whatever is wrong with the files."""
         loaded = await asyncio.to_thread(self._source.read)
         config = loaded.config
         problems = loaded.problems if config is None else immovable(self._config, config)
-        wrong = [str(problem) for problem in problems]
-        if config is not None and not wrong:
-            refused = await self._take(config)
-            wrong = [refused] if refused is not None else []
-        self._reloads.succeeded = not wrong
-        told: dict[str, object] = {"audit": "reload", "cause": cause}
-        if config is None or wrong:
-            for line in wrong:
-                log.logger.error("config not reloaded, the one before stays: %s", line, extra=told)
+        failures = [str(problem) for problem in problems]
+        if config is not None and not failures:
+            failure = await self._apply(config)
+            failures = [failure] if failure is not None else []
+        self._reloads.succeeded = not failures
+        fields: dict[str, object] = {"audit": "reload", "cause": cause}
+        if config is None or failures:
+            for failure in failures:
+                log.logger.error("config not reloaded, the current one stays: %s", failure, extra=fields)
             return
-        tell(loaded)
+        log_warnings(loaded)
         self._reloads.generation += 1
         changed, self._config = changes(self._config, config), config
-        told |= {"generation": self._reloads.generation, "changed": changed}
-        log.logger.info("config reloaded", extra=told)
+        fields |= {"generation": self._reloads.generation, "changed": changed}
+        log.logger.info("config reloaded", extra=fields)

@@ -1,16 +1,15 @@
-"""From the config to the gate that routes: which models have a choice, by which rule, and on what grounds."""
+"""From the config to the router: which models have a choice, by which rule and from which data."""
 
 from collections.abc import Callable, Mapping
 from random import Random
 
-from gateway import __version__
 from gateway.assembly.cascade import CascadeFactory
-from gateway.assembly.upstreams import WorkerShare
+from gateway.assembly.upstreams import WorkerShare, upstream_headers
 from gateway.config import model as cfg
 from gateway.core.call import Call, Candidate, TokenEstimate
 from gateway.core.clock import Clock
 from gateway.http.client.engine_metrics import KINDS, EngineMetricsPoller, MetricsSource
-from gateway.http.client.upstream import fixed_headers
+from gateway.http.client.resolver import Resolver
 from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.resilience.attempt import AttemptRunner
 from gateway.routing.load import UpstreamLoads
@@ -18,19 +17,20 @@ from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.prefix_hashes import prefix_hashes
 from gateway.routing.router import RequestInspectors, Router, RoutingRule
 from gateway.routing.spillover import Usable
-from gateway.telemetry.metrics import Metrics, counter
+from gateway.telemetry.fast_prometheus import counter
+from gateway.telemetry.metrics import Metrics
 from gateway.wire.openai.capabilities import needs
 
 _BY_LOAD = ("cheapest", "least_loaded", "complexity")
 
 
 def rules(config: cfg.Config) -> dict[str, RoutingRule]:
-    """The rule of each model for whose calls there may be something to decide."""
-    found = {name: _rule(model) for name, model in config.models.items()}
+    """The rule of each model whose calls may have a choice."""
+    all_rules = {name: _rule(model) for name, model in config.models.items()}
     budgets = any(key.limits.usd_per_day is not None for key in config.keys)
     return {
         name: rule
-        for name, rule in found.items()
+        for name, rule in all_rules.items()
         if not rule.plain or (budgets and len(config.models[name].candidates) > 1)
     }
 
@@ -41,36 +41,38 @@ def _rule(model: cfg.ModelConfig) -> RoutingRule:
     return RoutingRule(
         model.route if several else "priority",
         model.spill_after if several else None,
-        any(one.capabilities is not None for one in candidates),
-        several and any(one.context_window or one.max_output for one in candidates),
+        any(candidate.capabilities is not None for candidate in candidates),
+        several and any(candidate.context_window or candidate.max_output for candidate in candidates),
     )
 
 
 def engine_sources(config: cfg.Config) -> dict[str, MetricsSource]:
-    """The engines whose load some route goes by."""
+    """The engines whose load some strategy uses."""
     chosen = (
-        config.upstreams[one.upstream]
+        config.upstreams[candidate.upstream]
         for name, rule in rules(config).items()
         if rule.kind in _BY_LOAD or rule.spill_s is not None
-        for one in config.models[name].candidates
+        for candidate in config.models[name].candidates
     )
-    return {one.name: _source(one) for one in chosen if one.kind in KINDS}
+    return {upstream.name: _source(upstream) for upstream in chosen if upstream.kind in KINDS}
 
 
-def _source(one: cfg.UpstreamConfig) -> MetricsSource:
-    key = one.api_key.reveal() if one.api_key is not None else None
-    extra = {name: value.reveal() for name, value in one.headers.items()}
-    return MetricsSource(one.kind, one.base_url, fixed_headers(key, extra, f"sluice/{__version__}"))
+def _source(upstream: cfg.UpstreamConfig) -> MetricsSource:
+    return MetricsSource(upstream.kind, upstream.base_url, upstream_headers(upstream), upstream.ca_file)
 
 
-def engine_loads(config: cfg.Config, before: EngineMetricsPoller | None, clock: Clock) -> EngineMetricsPoller:
-    """The one there is, where the same engines are asked in the same way."""
+def engine_metrics(
+    config: cfg.Config, before: EngineMetricsPoller | None, clock: Clock, resolver: Resolver
+) -> EngineMetricsPoller:
+    """The previous poller if it has the same sources, else a new one."""
     sources = engine_sources(config)
-    return before if before is not None and before.sources == sources else EngineMetricsPoller(sources, clock)
+    if before is not None and before.sources == sources:
+        return before
+    return EngineMetricsPoller(sources, clock, resolver)
 
 
 class RouterFactory:
-    """Makes the gate for one config after the other; what requests were sent where is remembered."""
+    """Makes the router of each generation; the map of prefixes outlives them."""
 
     def __init__(
         self,
@@ -81,33 +83,42 @@ class RouterFactory:
         clock: Clock,
     ) -> None:
         self.tiers = CascadeFactory(share, estimate, metrics, rng, clock)
-        self._reads = RequestInspectors(needs, prefix_hashes, estimate)
-        self._counted = counter(metrics.routing_decisions)
-        self._fallback = counter(metrics.fallbacks)
+        self._inspectors = RequestInspectors(needs, prefix_hashes, estimate)
+        self._count_decision = counter(metrics.routing_decisions)
+        self._count_fallback = counter(metrics.fallbacks)
         self._rng = rng
         self._prefixes = PrefixMap()
 
     def gate(
         self,
         config: cfg.Config,
-        lines: Mapping[str, UpstreamQueue],
+        queues: Mapping[str, UpstreamQueue],
         engines: EngineMetricsPoller,
         attempt: AttemptRunner,
     ) -> Router | None:
-        """None where no model has a choice."""
-        found = rules(config)
-        if not found:
+        """The router for this config; None if no model has a choice."""
+        model_rules = rules(config)
+        if not model_rules:
             return None
-        loads = UpstreamLoads(lines, engines.of)
+        loads = UpstreamLoads(queues, engines.of)
         usable, scorers = _usable(attempt), self.tiers.scorers(config)
-        told = self._counted, self._rng, scorers, self._fallback
-        return Router(found, loads, self._prefixes, self._reads, usable, *told)
+        return Router(
+            model_rules,
+            loads,
+            self._prefixes,
+            self._inspectors,
+            usable,
+            self._count_decision,
+            self._rng,
+            scorers,
+            self._count_fallback,
+        )
 
 
 def _usable(attempt: AttemptRunner) -> Usable:
-    def usable(candidate: Candidate, now: float) -> bool:
+    def usable(candidate: Candidate, endpoint: str, now: float) -> bool:
         if attempt.not_before.get(candidate, 0.0) > now:
             return False
-        return attempt.health[candidate.upstream].breaker.ready(now)
+        return attempt.breaker(candidate, endpoint).ready(now)
 
     return usable

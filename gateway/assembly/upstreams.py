@@ -1,9 +1,9 @@
-"""From sections of the config to the objects of the running gateway. Nothing here starts or listens."""
+"""From the config to upstream clients, routes and callers. Nothing here starts or listens."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,68 +14,100 @@ from gateway.context_window.truncation import TruncationRecorder
 from gateway.context_window.windows import ContextWindows
 from gateway.core.call import Call, Candidate, Price, Route, TokenEstimate
 from gateway.core.caller import Caller, KeyLimits, LimitAccount
-from gateway.core.clock import monotonic
+from gateway.core.clock import Clock
 from gateway.core.units import usd
 from gateway.http.client.aiohttp_transport import AiohttpTransport, proxy_for
 from gateway.http.client.h1_pool import H1Transport
+from gateway.http.client.resolver import Resolver
+from gateway.http.client.tls import client_context
 from gateway.http.client.transport import Transport
 from gateway.http.client.upstream import UpstreamClient, fixed_headers, secrets_of
+from gateway.http.descriptors import Descriptors
 from gateway.http.ticker import Ticker
-from gateway.telemetry.metrics import Metrics, counter
+from gateway.telemetry.fast_prometheus import counter
+from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.semconv import provider
 from gateway.wire.http.redaction import Redactor
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """This process's part of what all workers hold together: worker `number` (from 0) of `workers`."""
+    """This worker's share of a total that all workers split: worker `number` (from 0) of `workers`."""
 
     number: int
     workers: int
 
-    def of(self, whole: int) -> int:
-        """The parts of all workers add up to the whole."""
-        return whole // self.workers + (self.number < whole % self.workers)
+    def of(self, total: int) -> int:
+        """The share of a count; the shares of all workers add up to the total."""
+        return total // self.workers + (self.number < total % self.workers)
 
-    def part(self, whole: int | None) -> float | None:
-        """The same of a rate, which need not be a whole number."""
-        return None if whole is None else whole / self.workers
+    def part(self, total: int | None) -> float | None:
+        """The share of a rate, which may be a fraction."""
+        return None if total is None else total / self.workers
+
+
+class Links(NamedTuple):
+    """What the connections of all upstreams share."""
+
+    resolver: Resolver
+    descriptors: Descriptors
 
 
 SINGLE_WORKER: Final = WorkerShare(0, 1)
 
 
-def transport(config: cfg.UpstreamConfig, sweep: Ticker) -> Transport:
-    """An upstream's pool of connections."""
-    fixed = fixed_headers(*_credentials(config), f"sluice/{__version__}")
+def upstream_headers(config: cfg.UpstreamConfig) -> list[tuple[str, str]]:
+    """The headers of every request to an upstream, credentials included."""
+    return fixed_headers(*_credentials(config), f"sluice/{__version__}")
+
+
+def transport(config: cfg.UpstreamConfig, ticker: Ticker, clock: Clock, links: Links) -> Transport:
+    """The pool of connections to an upstream."""
+    headers, tls = upstream_headers(config), client_context(config.base_url, config.ca_file)
     if config.transport == "httptools":
-        return H1Transport(config.name, config.base_url, fixed, sweep, monotonic)
-    return AiohttpTransport(config.name, config.base_url, fixed)
-
-
-def same_pool(one: cfg.UpstreamConfig, other: cfg.UpstreamConfig) -> bool:
-    """Whether connections made for the one may serve the other."""
-    return (one.base_url, one.transport, one.api_key, one.headers) == (
-        other.base_url,
-        other.transport,
-        other.api_key,
-        other.headers,
+        return H1Transport(
+            config.name,
+            config.base_url,
+            headers,
+            ticker,
+            clock,
+            tls=tls,
+            resolver=links.resolver,
+            descriptors=links.descriptors,
+        )
+    return AiohttpTransport(
+        config.name,
+        config.base_url,
+        headers,
+        clock,
+        tls=tls,
+        resolver=links.resolver,
+        descriptors=links.descriptors,
     )
 
 
-def upstream(config: cfg.UpstreamConfig, transport: Transport) -> UpstreamClient:
-    """An upstream with its pool of connections."""
+def same_pool(before: cfg.UpstreamConfig, after: cfg.UpstreamConfig) -> bool:
+    """Whether connections opened for `before` may serve `after`."""
+    return all(
+        getattr(before, field) == getattr(after, field)
+        for field in ("base_url", "transport", "api_key", "headers", "ca_file")
+    )
+
+
+def client(config: cfg.UpstreamConfig, transport: Transport) -> UpstreamClient:
+    """The client of an upstream over this pool of connections."""
     key, extra = _credentials(config)
     return UpstreamClient(
         config.name,
         transport,
-        masker=Redactor(secrets_of(config.base_url, key, extra)),
+        redactor=Redactor(secrets_of(config.base_url, key, extra)),
         forward_headers=config.forward_headers,
         connect_s=config.timeouts.connect,
         first_byte_s=config.timeouts.first_byte,
         idle_s=config.timeouts.idle,
         total_s=config.timeouts.total,
         salted=config.cache_salt == "tenant",
+        ask_usage=config.ask_usage,
     )
 
 
@@ -85,47 +117,62 @@ def _credentials(config: cfg.UpstreamConfig) -> tuple[str | None, dict[str, str]
 
 
 def provider_of(config: cfg.Config, upstream: str) -> str:
-    """OpenTelemetry's name of what answers there; one that a reload took out is called by its own name."""
-    one = config.upstreams.get(upstream)
-    return upstream if one is None else provider(one.kind, one.base_url)
+    """OpenTelemetry's name of the provider, or the upstream's name if a reload has removed it."""
+    settings = config.upstreams.get(upstream)
+    return upstream if settings is None else provider(settings.kind, settings.base_url)
 
 
 def first_hop(config: cfg.UpstreamConfig) -> str:
-    """Where connections to an upstream go first."""
+    """The address that connections to an upstream go to first: the proxy, if it is used, or the upstream."""
     return (config.transport == "aiohttp" and proxy_for(config.base_url)) or config.base_url
 
 
 def routes(
     config: cfg.Config, price: Callable[[cfg.CandidateConfig, cfg.UpstreamConfig], Price | None]
 ) -> dict[str, Route]:
-    """The public models, by name."""
-    found = {name: _route(model, config.upstreams, price) for name, model in config.models.items()}
+    """The routes of the public models, by name."""
+    upstreams = config.upstreams
+    made = {name: _route(model, upstreams, price) for name, model in config.models.items()}
     for name, model in config.models.items():
-        found[name].fallbacks = tuple(found[other] for other in model.fallbacks)
+        made[name].fallbacks = tuple(made[fallback] for fallback in model.fallbacks)
         if model.baseline is not None:
-            found[name].baseline = _baseline(model.baseline, found)
-    return found
+            made[name].baseline = _baseline(model.baseline, made)
+    return made
+
+
+def steered_models(config: cfg.Config) -> frozenset[str]:
+    """Public models with a candidate, or a fallback with one, at an upstream that is an engine by its kind."""
+    steered = {
+        name
+        for name, model in config.models.items()
+        if any(config.upstreams[one.upstream].kind != "openai" for one in model.candidates)
+    }
+    while more := {
+        name for name, model in config.models.items() if name not in steered and steered & set(model.fallbacks)
+    }:
+        steered |= more
+    return frozenset(steered)
 
 
 def _baseline(declared: str | cfg.BaselineConfig, routes: Mapping[str, Route]) -> Candidate:
     if isinstance(declared, str):
         return routes[declared].candidates[0]
-    given, made = declared.price.input, declared.price.output
-    return Candidate("", f"{usd(given)} in, {usd(made)} out", b"", Price(given, made, given))
+    prompt, answer = declared.price.input, declared.price.output
+    return Candidate("", f"{usd(prompt)} in, {usd(answer)} out", b"", Price(prompt, answer, prompt))
 
 
-def overflows(
+def context_overflow(
     config: cfg.Config,
     routes: Mapping[str, Route],
     estimate: Callable[[Call], TokenEstimate],
     metrics: Metrics,
 ) -> ContextOverflow:
-    """What becomes of calls that do not fit."""
+    """The layer for prompts that exceed the context window."""
     windows = ContextWindows()
-    finishes = TruncationRecorder(windows, estimate, counter(metrics.truncated))
+    truncations = TruncationRecorder(windows, estimate, counter(metrics.truncated))
     actions = {name: model.on_overflow for name, model in config.models.items()}
     counts = OverflowMetrics(counter(metrics.overflows), counter(metrics.fallbacks))
-    return ContextOverflow(routes, actions, windows, finishes, estimate, counts)
+    return ContextOverflow(routes, actions, windows, truncations, estimate, counts)
 
 
 def _route(
@@ -135,29 +182,29 @@ def _route(
 ) -> Route:
     candidates = tuple(
         Candidate(
-            one.upstream,
-            one.model,
-            msgspec.json.encode(one.model),
-            price(one, upstreams[one.upstream]),
-            one.context_window,
-            one.max_output,
-            one.capabilities,
-            one.weight,
+            candidate.upstream,
+            candidate.model,
+            msgspec.json.encode(candidate.model),
+            price(candidate, upstreams[candidate.upstream]),
+            candidate.context_window,
+            candidate.max_output,
+            candidate.capabilities,
+            candidate.weight,
         )
-        for one in model.candidates
+        for candidate in model.candidates
     )
     return Route(model.name, msgspec.json.encode(model.name), candidates)
 
 
 def caller(key: cfg.KeyConfig, models: Sequence[str], account: LimitAccount | None) -> Caller:
-    """The owner of a key."""
+    """The caller that a key stands for."""
     return Caller(key.name, _usable(key.models, models), account, key.priority, key.engine_fields)
 
 
-def terms(limits: cfg.LimitsConfig) -> KeyLimits | None:
-    """A key's limits, or None without any."""
-    found = KeyLimits(limits.rpm, limits.tpm, limits.concurrency, limits.usd_per_day)
-    return None if found == KeyLimits() else found
+def key_limits(limits: cfg.LimitsConfig) -> KeyLimits | None:
+    """A key's limits, or None if it has none."""
+    key = KeyLimits(limits.rpm, limits.tpm, limits.concurrency, limits.usd_per_day)
+    return None if key == KeyLimits() else key
 
 
 def _usable(patterns: Sequence[str], models: Sequence[str]) -> frozenset[str] | None:
@@ -166,8 +213,8 @@ def _usable(patterns: Sequence[str], models: Sequence[str]) -> frozenset[str] | 
     return frozenset(name for name in models if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
-def shortest(config: cfg.Config) -> float:
-    """The shortest time that the sweep has to keep, in seconds."""
+def shortest_timeout(config: cfg.Config) -> float:
+    """The shortest deadline that the ticker has to meet, in seconds."""
     times = [config.server.heartbeat or 15.0]
     for upstream in config.upstreams.values():
         limits = upstream.timeouts

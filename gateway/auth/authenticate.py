@@ -1,77 +1,78 @@
-"""Who is calling: a key is looked up by its SHA-256, and a header that has held a right one is known again.
+"""Authentication by API key: a lookup by SHA-256 digest, behind a cache of headers that held a correct key.
 
-A look-up by digest takes the same time whichever prefix of a wrong key is right, because the digest of a
-guess says nothing about the digest of a key; the final comparison is constant-time all the same. Nor does the
-look-up of a header tell anything: a dict compares texts only where their hashes, which nobody outside can
-foresee, are equal. A missing key, a wrong key and a malformed header get one and the same answer.
+Timing leaks nothing about a key. The digest of a guess is unrelated to the digest of any key, and the final
+comparison is constant-time as well. The header cache is a dict, which compares strings only when their hashes
+are equal, and those are randomized. A missing key, a wrong key and a malformed header get the same answer.
 """
 
 import hashlib
 import hmac
 from collections.abc import Mapping
+from typing import Final
 
 from gateway.core.call import Call, Credentials
 from gateway.core.caller import Caller
 from gateway.core.errors import INVALID_API_KEY, Rejection
 
-LONGEST_KEY = 512
-_MOST_KNOWN = 4096
+LONGEST_KEY: Final = 512
+_MAX_CACHED_HEADERS: Final = 4096
 
-UNAUTHENTICATED = Rejection(
+UNAUTHENTICATED: Final = Rejection(
     INVALID_API_KEY,
     "Missing or incorrect API key. Send one of this gateway's keys as `Authorization: Bearer KEY`.",
     headers=(("www-authenticate", "Bearer"),),
 )
-CONTRADICTION = Rejection(
+CONFLICTING_KEYS: Final = Rejection(
     INVALID_API_KEY,
     "The request carries two different API keys. Send one, as `Authorization: Bearer KEY`.",
     headers=(("www-authenticate", "Bearer"),),
 )
 
-ANYBODY = Caller("anonymous", None)
+ANONYMOUS: Final = Caller("anonymous", None)
 
 
 class Authenticate:
-    """Gate: names the caller. Without any configured key everybody may call."""
+    """Gate: sets the caller. Without configured keys every request is anonymous."""
 
     def __init__(self, callers: Mapping[bytes, Caller]) -> None:
         """`callers` maps the SHA-256 digest of each key to its owner."""
         self._by_digest = {digest: (digest, caller) for digest, caller in callers.items()}
-        self._known: dict[str | None, Caller] = {}  # headers that have held a right key and nothing else
+        # Only requests whose `authorization` is their single credential enter the cache.
+        self._by_header: dict[str | None, Caller] = {}
 
     def admit(self, call: Call, now: float) -> Rejection | None:
-        """Set `call.caller`, or refuse."""
+        """Set `call.caller`, or reject with 401."""
         if not self._by_digest:
-            call.caller = ANYBODY
+            call.caller = ANONYMOUS
             return None
-        given = call.credentials
-        alone = given.x_api_key is None and given.api_key is None
-        if alone and (known := self._known.get(given.authorization)) is not None:
-            call.caller = known
+        credentials = call.credentials
+        cacheable = credentials.x_api_key is None and credentials.api_key is None
+        if cacheable and (cached := self._by_header.get(credentials.authorization)) is not None:
+            call.caller = cached
             return None
-        key = _presented(given)
+        key = _single_key(credentials)
         if isinstance(key, Rejection):
             return key
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
-        right, caller = self._by_digest.get(digest, (b"", ANYBODY))
-        if not hmac.compare_digest(digest, right):
+        expected, caller = self._by_digest.get(digest, (b"", ANONYMOUS))
+        if not hmac.compare_digest(digest, expected):
             return UNAUTHENTICATED
         call.caller = caller
-        if alone and len(self._known) < _MOST_KNOWN:
-            self._known[given.authorization] = caller
+        if cacheable and len(self._by_header) < _MAX_CACHED_HEADERS:
+            self._by_header[credentials.authorization] = caller
         return None
 
 
-def _presented(given: Credentials) -> str | Rejection:
-    """The one key of a request."""
+def _single_key(credentials: Credentials) -> str | Rejection:
+    """The key that all of a request's credentials agree on."""
     bearer = None
-    if given.authorization:
-        scheme, _, token = given.authorization.partition(" ")
-        # Another scheme holds no key of ours, but it is not the same as no header.
+    if credentials.authorization:
+        scheme, _, token = credentials.authorization.partition(" ")
+        # Another scheme holds no key of this gateway, but still conflicts with a key in another header.
         bearer = token.strip() if scheme.lower() == "bearer" else ""
     key = bearer
-    for other in (given.x_api_key, given.api_key):
-        if other and key is not None and other != key:
-            return CONTRADICTION
-        key = other or key
+    for header in (credentials.x_api_key, credentials.api_key):
+        if header and key is not None and header != key:
+            return CONFLICTING_KEYS
+        key = header or key
     return key if key and len(key) <= LONGEST_KEY else UNAUTHENTICATED

@@ -1,4 +1,4 @@
-"""Fields of a body that steer the engine itself: only for keys that the config allows it."""
+"""Body fields that control the engine itself: accepted only from keys whose config allows them."""
 
 from collections.abc import Iterable
 
@@ -6,8 +6,8 @@ from gateway.core.caller import Caller
 from gateway.core.errors import INVALID_VALUE, Rejection
 
 
-def refuse(fields: Iterable[str], caller: Caller) -> Rejection | None:
-    """The refusal for the first of these fields that the caller's key may not send, or None."""
+def reject(fields: Iterable[str], caller: Caller) -> Rejection | None:
+    """The rejection for the first field that the caller's key may not send, or None."""
     allowed = caller.engine_fields
     if "*" in allowed:
         return None

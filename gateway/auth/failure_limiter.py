@@ -1,7 +1,7 @@
-"""How many wrong keys one address may show: guessing gets slow, and who has a right key never notices.
+"""Throttling of failed authentication by client address, as fail2ban does it.
 
-Only calls whose key was missing or wrong come here, so the clients that share an address with a guesser,
-behind a proxy or a NAT, are never refused for what the guesser does.
+Only requests with a missing or wrong key are counted, so a client with a correct key that shares an address
+with an attacker (a proxy, a NAT) is never rejected for the attacker's failures.
 """
 
 import ipaddress
@@ -12,31 +12,31 @@ from gateway.core.errors import AUTH_RATE_LIMITED, Rejection
 from gateway.limits.gcra import Meter
 
 PER_MINUTE: Final = 60
-"""Wrong keys a minute, and as many at once."""
+"""Failures a minute per address, and the burst."""
 
-MOST: Final = 10_000
-"""Addresses that are remembered; the one that has been silent longest is forgotten first."""
+MAX_ADDRESSES: Final = 10_000
+"""Addresses tracked; the least recently active is evicted first."""
 
 
 class AuthFailureLimiter:
-    """A meter for each address that shows wrong keys. Bounded in memory."""
+    """One meter per address with failures. Memory is bounded by `max_addresses`."""
 
-    def __init__(self, per_minute: float = PER_MINUTE, most: int = MOST) -> None:
+    def __init__(self, per_minute: float = PER_MINUTE, max_addresses: int = MAX_ADDRESSES) -> None:
         self._per_minute = per_minute
-        self._most = most
+        self._max_addresses = max_addresses
         self._meters: OrderedDict[str, Meter] = OrderedDict()
 
     def __len__(self) -> int:
-        """Addresses that are remembered."""
+        """Tracked addresses."""
         return len(self._meters)
 
-    def refuse(self, address: str, now: float) -> Rejection | None:
-        """One more wrong key from this address at `now` (monotonic seconds): 429 if they are too many."""
+    def reject(self, address: str, now: float) -> Rejection | None:
+        """Count a failure from this address at `now` (monotonic seconds); a 429 when there are too many."""
         source = _source(address)
         meter = self._meters.get(source)
         if meter is None:
             meter = self._meters[source] = Meter(self._per_minute)
-            if len(self._meters) > self._most:
+            if len(self._meters) > self._max_addresses:
                 self._meters.popitem(last=False)
         else:
             self._meters.move_to_end(source)
@@ -49,10 +49,10 @@ class AuthFailureLimiter:
 
 
 def _source(address: str) -> str:
-    """An IPv4 address; of an IPv6 one the network of 64 bits, all of which one client may have."""
+    """The IPv4 address, or the /64 network of an IPv6 address: a single client may control all of it."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:  # a Unix socket has none
+    except ValueError:  # a Unix socket has no address
         return ""
     if isinstance(parsed, ipaddress.IPv4Address):
         return str(parsed)

@@ -1,32 +1,49 @@
-"""Which public model is meant, and whether this key may use it."""
+"""Resolves the public model of a request and checks that its key may use it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from gateway.core.call import Call, Route
+from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Rejection
+
+_LISTED = 10
+"""Models that the error about an unknown one names."""
+
+
+def unknown_model(name: str, models: Iterable[str], caller: Caller | None) -> Rejection:
+    """The 404 of a model that does not exist, with the first ten that the caller may use."""
+    usable = (model for model in models if caller is None or caller.may_use(model))
+    listed = [model[:200] for model in islice(usable, _LISTED + 1)]
+    if not listed:
+        there_is = "This key may use no model."
+    elif len(listed) > _LISTED:
+        there_is = f"Models for this key: {_quoted(listed[:-1])}, ...; GET /v1/models lists all."
+    else:
+        there_is = f"Models for this key: {_quoted(listed)}."
+    return Rejection(MODEL_NOT_FOUND, f"The model `{name[:200]}` does not exist. {there_is}", "model")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 class ModelAccess:
-    """Gate: sets `call.route` and the candidate to begin with.
+    """Gate: sets `call.route` and the first candidate.
 
-    Names match exactly; an unknown name is told apart from a forbidden one.
+    Names match exactly. An unknown model is a 404, one that the key may not use a 403.
     """
 
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self._routes = routes
 
     def admit(self, call: Call, now: float) -> Rejection | None:
-        """Find the route, or refuse with 404 or 403."""
+        """Set the route, or reject with 404 or 403."""
         route = self._routes.get(call.model)
         if route is None:
-            shown = call.model[:200]
-            return Rejection(
-                MODEL_NOT_FOUND, f"The model `{shown}` does not exist. GET /v1/models lists them.", "model"
-            )
+            return unknown_model(call.model, self._routes, call.caller)
         if call.caller is not None and not call.caller.may_use(route.name):
-            return Rejection(
-                MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`.", "model"
-            )
+            return Rejection(MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`.", "model")
         call.route = route
         call.candidate = route.candidates[0]
         return None

@@ -1,9 +1,9 @@
-"""Callers whose calls are alike share one upstream call, when they would have to wait anyway.
+"""The batching layer: similar calls share an upstream call when they would have to wait anyway.
 
-A call that finds its upstream free goes at once, as itself, byte for byte. What arrives while enough calls
-of its group are under way is gathered, and leaves together when one of them ends or the batch is full. The
-shared call is an ordinary one for all layers further in; its task belongs to nobody, so who leaves disturbs
-nobody.
+A call that finds its upstream free is sent at once, unchanged. Calls that arrive while enough calls of their
+group are in flight are gathered, and leave together when one of those ends or the batch is full. To the inner
+layers the shared call is an ordinary one. Its task belongs to no caller, so a caller that leaves does not
+disturb the others.
 """
 
 import asyncio
@@ -13,16 +13,15 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from gateway.batching.batcher import IDLE, Batcher, BatchLimits, PendingBatch
-from gateway.batching.experiment import MergeMode
+from gateway.batching.experiment import Learned, MergeMode
 from gateway.batching.merged_call import (
     SEND_INDIVIDUALLY,
     BatchMember,
     MergedCall,
     batch_outcome,
-    send_individually,
 )
-from gateway.batching.profile import BatchProfile, BatchProfiles
-from gateway.batching.split_lists import in_parts
+from gateway.batching.profile import BatchProfile, BatchProfiles, ProfileKey
+from gateway.batching.split_lists import AnswerSizes, ListLimits, halve, in_parts
 from gateway.batching.tuner import FAILED, OK, BatchOutcome
 from gateway.core.call import Call, Handler, Reply, Route
 from gateway.core.clock import Clock
@@ -32,24 +31,28 @@ from gateway.wire.openai import merge
 
 
 class BatchPolicy(NamedTuple):
-    """How calls of one model to one endpoint are merged; `offered` tells whether the upstreams take lists.
+    """How the calls of one model to one endpoint are merged.
 
-    `ways` are those that may be tried. Merged are calls for answers of up to `max_output` tokens; lists are
-    sent in parts up to `longest`. With `apart` nobody's calls are merged with those of another key.
+    `modes` are the merge modes to choose from. Calls with an output of up to `max_output` tokens are merged;
+    lists with one of up to `max_split_output` may be split. `offered()` is whether the upstreams take lists.
+    `headers` are the request headers that must be equal. With `per_key`, only calls of the same key merge.
     """
 
-    bounds: BatchLimits
-    ways: tuple[MergeMode, ...]
+    limits: BatchLimits
+    modes: tuple[MergeMode, ...]
     max_output: int
-    longest: int
+    max_split_output: int
     offered: Callable[[], bool]
     headers: Sequence[str]
-    apart: bool = False
+    per_key: bool = False
 
 
 class BatchMetrics(NamedTuple):
-    """What is told of each upstream call (of a model and endpoint) how many callers shared it, of each wait
-    (of a model, by its release) the seconds, and of waste (model, tokens)."""
+    """Observers of batching.
+
+    `size(model, endpoint)` of the callers that share an upstream call; `wait(model, flush_reason)` of the
+    seconds that each waited; `wasted(model, tokens)` counts tokens of members whose callers left.
+    """
 
     size: Callable[[str, str], Callable[[float], None]]
     wait: Callable[[str, str], Callable[[float], None]]
@@ -57,145 +60,169 @@ class BatchMetrics(NamedTuple):
 
 
 class Group:
-    """Calls that are alike in everything but their payload."""
+    """Calls that are equal in everything but their payload."""
 
     def __init__(
         self,
         key: Hashable,
-        kind: BatchProfile,
-        terms: BatchPolicy,
+        profile: BatchProfile,
+        policy: BatchPolicy,
         route: Route,
         endpoint: str,
         inner: Handler,
     ) -> None:
         self.key = key
         self.inner = inner
-        self.headers = terms.headers
+        self.headers = policy.headers
         self.route = route
         self.endpoint = endpoint
-        self.batcher = Batcher(terms.bounds, kind.tuning)
+        self.batcher = Batcher(policy.limits, profile.tuner)
         self.timer: asyncio.TimerHandle | None = None
         self.rings_at = math.inf
         self.under_way: dict[PendingBatch, MergedCall] = {}
 
 
 class BatchingLayer:
-    """The layer. `terms(call)` is None where calls are never merged."""
+    """The layer. `policy_of(call)` is None for calls that are never merged."""
 
     def __init__(
         self,
-        terms: Callable[[Call], BatchPolicy | None],
-        counts: BatchMetrics,
+        policy_of: Callable[[Call], BatchPolicy | None],
+        metrics: BatchMetrics,
         clock: Clock,
         suspected: Callable[[bytes, float], bool] = lambda body, now: False,
-        kinds: BatchProfiles | None = None,
+        profiles: BatchProfiles | None = None,
+        learned: Callable[[ProfileKey], Learned | None] = lambda key: None,
     ) -> None:
-        """`suspected(body, now)` tells whether an engine may have died of this request.
+        """`suspected(body, now)` is whether an engine may have died of this request.
 
-        `kinds` is what another one has learned.
+        `profiles` are those that an earlier layer has learned, `learned(key)` is what an earlier run has.
         """
+        self._learned = learned
         self._suspected = suspected
-        self._terms = terms
-        self._counts = counts
+        self._policy_of = policy_of
+        self._metrics = metrics
         self._clock = clock
-        self.kinds: BatchProfiles = {} if kinds is None else kinds
+        self.profiles: BatchProfiles = {} if profiles is None else profiles
         self._groups: dict[Hashable, Group] = {}
-        self._spare: Group | None = None  # the last one that was forgotten: lone calls make none anew
+        self._last_dropped: Group | None = None  # reused, so that a sequence of lone calls makes no new groups
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ending = False
+        self._flushing = False
+        self._sizes = AnswerSizes()
 
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            terms = None if call.stream or call.modified or call.route is None else self._terms(call)
-            parsed = merge.parse(call.body, call.endpoint, terms.longest) if terms is not None else None
-            if terms is None or parsed is None or call.route is None:
+            policy = None if call.stream or call.modified or call.route is None else self._policy_of(call)
+            parsed = merge.parse(call.body, call.endpoint, policy.max_split_output) if policy is not None else None
+            if policy is None or parsed is None or call.route is None:
                 return inner(call)
-            bounds = terms.bounds
-            if len(parsed.items) > bounds.max_items or (
-                len(parsed.items) > 1 and sum(parsed.weights) > bounds.max_tokens
-            ):
-                return in_parts(inner, call, parsed, bounds.max_items, bounds.max_tokens, self._clock)
-            if parsed.output > terms.max_output or call.ceiling is not None or not terms.offered():
-                return inner(call)
+            limits = policy.limits
+            if len(parsed.items) > 1:
+                max_items = min(limits.max_items, self._sizes.most(call, parsed))
+                if len(parsed.items) > max_items or sum(parsed.weights) > limits.max_tokens:
+                    parts = ListLimits(max_items, limits.max_tokens, self._sizes, self._clock)
+                    return in_parts(inner, call, parsed, parts)
+            if parsed.output > policy.max_output or call.ceiling is not None or not policy.offered():
+                return inner(call) if len(parsed.items) == 1 else self._list(inner, call, parsed, limits)
             if self._suspected(call.body, call.ready_at):
-                return inner(call)  # what it may do to an engine shall be done to nobody else, and be told
-            return self._known(inner, call, parsed, terms)
+                return inner(call)  # isolated, so that no other call dies with it and the suspicion is resolved
+            return self._mergeable(inner, call, parsed, policy)
 
         return handle
 
     def view(self, upstream: str) -> list[dict[str, object]]:
-        """What has been learned of calls that go to this upstream first."""
+        """What has been learned of the calls whose first candidate is this upstream."""
         shown = []
-        for (model, endpoint, output, _), kind in self.kinds.items():
-            if kind.upstream == upstream:
-                one: dict[str, object] = {"model": model, "endpoint": endpoint, "max_output": output}
-                shown.append(one | kind.view())
+        for (model, endpoint, output, _), profile in self.profiles.items():
+            if profile.upstream == upstream:
+                labels: dict[str, object] = {"model": model, "endpoint": endpoint, "max_output": output}
+                shown.append(labels | profile.view())
         return shown
 
     def flush(self) -> None:
-        """The gateway ends: what is held back leaves now, and nobody is held back any more."""
-        self._ending = True
+        """Send the calls that are held back, and hold none back from now on: the gateway is stopping."""
+        self._flushing = True
         for group in tuple(self._groups.values()):
             group.batcher.flush()
             self._due(group)
 
     async def close(self) -> None:
-        """End what is under way: everybody has left."""
+        """Cancel the batches in flight; all callers have left."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _known(
-        self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: BatchPolicy
+    async def _list(
+        self, inner: Handler, call: Call, parsed: merge.Mergeable, limits: BatchLimits
     ) -> Reply | Rejection:
-        """A call that may be merged, from its coming to its end."""
-        kind, now = self._kind(call, parsed, terms), self._clock()
-        merging, served = kind.come(now), False
+        """Send a list that is not merged."""
+        try:
+            return await inner(call)
+        except UpstreamFailure as failure:
+            return await self._halve(inner, call, parsed, failure, limits)
+
+    async def _halve(
+        self,
+        inner: Handler,
+        call: Call,
+        parsed: merge.Mergeable,
+        failure: UpstreamFailure,
+        limits: BatchLimits,
+    ) -> Reply | Rejection:
+        parts = ListLimits(limits.max_items, limits.max_tokens, self._sizes, self._clock)
+        return await halve(inner, call, parsed, failure, parts)
+
+    async def _mergeable(
+        self, inner: Handler, call: Call, parsed: merge.Mergeable, policy: BatchPolicy
+    ) -> Reply | Rejection:
+        """Handle a call that may be merged."""
+        profile, now = self._profile(call, parsed, policy), self._clock()
+        merging, served = profile.arrived(now), False
         try:
             if not merging:
                 reply = await inner(call)
             else:
-                group, share = self._group(inner, call, parsed, terms, kind), BatchMember(call, parsed, now)
-                told = group.batcher.arrive(share, now)
-                if isinstance(told, list):
-                    reply = await self._gathered(share, group, told)
+                group = self._group(inner, call, parsed, policy, profile)
+                member = BatchMember(call, parsed, now)
+                outcome = group.batcher.arrive(member, now)
+                if isinstance(outcome, list):
+                    reply = await self._wait(member, group, outcome)
                 else:
-                    reply = await self._alone(share, group, told)
+                    reply = await self._send_single(member, group, outcome)
             served = isinstance(reply, Reply)
             return reply
+        except UpstreamFailure as failure:
+            return await self._halve(inner, call, parsed, failure, policy.limits)
         finally:
-            kind.gone(self._clock(), served=served)
+            ended = self._clock()
+            profile.done(ended, ended - now, served=served)
 
-    async def _gathered(
-        self, share: BatchMember, group: Group, begun: list[PendingBatch]
-    ) -> Reply | Rejection:
-        """It waits for others, and these batches start now."""
-        share.outcome = asyncio.get_running_loop().create_future()
+    async def _wait(self, member: BatchMember, group: Group, started: list[PendingBatch]) -> Reply | Rejection:
+        """Wait in the group for a batch; `started` are the batches that start now."""
+        member.outcome = asyncio.get_running_loop().create_future()
         try:
-            self._start(group, begun)
+            self._start(group, started)
             self._arm(group)
-            outcome = await share.outcome
+            outcome = await member.outcome
         except asyncio.CancelledError:
-            self._left(share, group)
+            self._leave(member, group)
             raise
         finally:
             self._arm(group)
         if isinstance(outcome, UpstreamFailure):
             raise outcome.copy()
-        return (
-            await send_individually(group.inner, share)
-            if outcome is SEND_INDIVIDUALLY
-            else cast("Reply | Rejection", outcome)
-        )
+        if outcome is SEND_INDIVIDUALLY:  # from here on like a call that was never merged
+            return await group.inner(member.call)
+        return cast("Reply | Rejection", outcome)
 
-    async def _alone(self, share: BatchMember, group: Group, release: str) -> Reply | Rejection:
-        """A slot is free: it goes as itself."""
-        call = share.call
-        self._counts.size(group.route.name, group.endpoint)(1)
-        self._counts.wait(group.route.name, release)(0.0)
+    async def _send_single(self, member: BatchMember, group: Group, flush_reason: str) -> Reply | Rejection:
+        """Send the call unchanged, at once."""
+        call = member.call
+        self._metrics.size(group.route.name, group.endpoint)(1)
+        self._metrics.wait(group.route.name, flush_reason)(0.0)
         outcome: BatchOutcome = FAILED
         try:
             reply = await group.inner(call)
@@ -206,80 +233,80 @@ class BatchingLayer:
             raise
         finally:
             now = self._clock()
-            begun = group.batcher.ended(
-                None, 1, share.tokens, _took(call, now), outcome, now, apart=release != IDLE
+            started = group.batcher.ended(
+                None, 1, member.tokens, _duration(call, now), outcome, now, bypassed=flush_reason != IDLE
             )
-            self._start(group, begun)
+            self._start(group, started)
             self._arm(group)
 
     def _start(self, group: Group, batches: list[PendingBatch]) -> None:
         for batch in batches:
-            merged = MergedCall(group.route, group.endpoint, partial(self._taken, group, batch))
+            merged = MergedCall(group.route, group.endpoint, partial(self._take, group, batch))
             group.under_way[batch] = merged
             merged.task = task = asyncio.create_task(self._run(group, batch, merged))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _taken(self, group: Group, batch: PendingBatch, only_first: bool) -> list[BatchMember]:
+    def _take(self, group: Group, batch: PendingBatch, only_first: bool) -> list[BatchMember]:
         now = self._clock()
-        members = group.batcher.take(batch, now, only_first=only_first)
-        shares = [one for one in members if isinstance(one, BatchMember)]
-        for share in shares:
-            self._counts.wait(group.route.name, batch.flush_reason)(now - share.arrived)
-        if shares:
-            self._counts.size(group.route.name, group.endpoint)(len(shares))
-        return shares
+        taken = group.batcher.take(batch, now, only_first=only_first)
+        members = [member for member in taken if isinstance(member, BatchMember)]
+        for member in members:
+            self._metrics.wait(group.route.name, batch.flush_reason)(now - member.arrived)
+        if members:
+            self._metrics.size(group.route.name, group.endpoint)(len(members))
+        return members
 
     async def _run(self, group: Group, batch: PendingBatch, merged: MergedCall) -> None:
-        """One batch, from its start to its last word to everybody in it."""
+        """Run one batch until every member has its outcome."""
         outcome: BatchOutcome = FAILED
         call = merged.new_call(batch, group.headers)
         try:
             outcome = await merged.send(group.inner, call)
         except Exception as error:  # noqa: BLE001 - a batch ends here; the next one must not suffer
-            logger.exception("bug in the gateway; a batch is given up")
+            logger.exception("bug in the gateway; a batch failed")
             merged.fail(error)
         finally:
             now = self._clock()
-            shares = merged.taken()
-            for share in shares:
-                share.outcome.cancel()  # of those whom nobody has told anything: the gateway ends
+            members = merged.seal()
+            for member in members:
+                member.outcome.cancel()  # has an effect only at shutdown: all others are resolved
             call.lease.settle(call, now)
             del group.under_way[batch]
-            merged.task = call.batch = None  # by which this task, and the call, would hold on to themselves
-            wasted = sum(share.tokens for share in shares if share.left)
+            merged.task = call.batch = None  # breaks the reference cycles of the task and of the call
+            wasted = sum(member.tokens for member in members if member.left)
             if wasted:
-                self._counts.wasted(group.route.name, wasted)
-            tokens = sum(share.tokens for share in shares)
-            begun = group.batcher.ended(batch, len(shares), tokens, _took(call, now), outcome, now)
-            self._start(group, begun)
+                self._metrics.wasted(group.route.name, wasted)
+            tokens = sum(member.tokens for member in members)
+            started = group.batcher.ended(batch, len(members), tokens, _duration(call, now), outcome, now)
+            self._start(group, started)
             self._arm(group)
 
-    def _left(self, share: BatchMember, group: Group) -> None:
-        """Its caller has gone: out of the batch, or its part is thrown away. A batch of nobody is ended."""
-        share.left = True
-        for batch in group.batcher.leave(share):
+    def _leave(self, member: BatchMember, group: Group) -> None:
+        """Take a member whose caller left out of its batch, or discard its part of the answer."""
+        member.left = True
+        for batch in group.batcher.leave(member):
             group.under_way[batch].cancel()
         for merged in group.under_way.values():
-            merged.leave(share)
+            merged.leave(member)
 
     def _arm(self, group: Group) -> None:
-        """One timer for a group, for the moment at which its oldest has waited long enough."""
+        """Set the group's single timer to the moment when its batcher is due; drop an idle group."""
         batcher = group.batcher
         idle = batcher.idle
         due = None if idle else batcher.next_due()
         if group.timer is not None:
             if due is not None and group.rings_at <= due:
-                return  # it sets itself again
+                return  # an early timer sets itself again
             group.timer.cancel()
             group.timer = None
         if due is not None:
             now = self._clock()
             group.rings_at = max(due, now + 0.001)
             group.timer = asyncio.get_running_loop().call_later(group.rings_at - now, self._due, group)
-        elif idle and self._groups.get(group.key) is group:
-            del self._groups[group.key]  # and never one that has come after it
-            self._spare = group
+        elif idle and self._groups.get(group.key) is group:  # not a newer group with the same key
+            del self._groups[group.key]
+            self._last_dropped = group
 
     def _due(self, group: Group) -> None:
         if group.timer is not None:
@@ -288,21 +315,26 @@ class BatchingLayer:
         self._start(group, group.batcher.due(self._clock()))
         self._arm(group)
 
-    def _kind(self, call: Call, parsed: merge.Mergeable, terms: BatchPolicy) -> BatchProfile:
-        first = call.candidate.upstream if call.candidate is not None else ""
-        key = (call.model, call.endpoint, parsed.output, first)
-        kind = self.kinds.get(key)
-        if kind is None:
-            kind = self.kinds[key] = BatchProfile(first, terms.bounds, terms.ways)
-        return kind
+    def _profile(self, call: Call, parsed: merge.Mergeable, policy: BatchPolicy) -> BatchProfile:
+        upstream = call.candidate.upstream if call.candidate is not None else ""
+        key = (call.model, call.endpoint, parsed.output, upstream)
+        profile = self.profiles.get(key)
+        if profile is None:
+            profile = self.profiles[key] = BatchProfile(upstream, policy.limits, policy.modes, self._learned(key))
+        return profile
 
     def _group(
-        self, inner: Handler, call: Call, parsed: merge.Mergeable, terms: BatchPolicy, kind: BatchProfile
+        self,
+        inner: Handler,
+        call: Call,
+        parsed: merge.Mergeable,
+        policy: BatchPolicy,
+        profile: BatchProfile,
     ) -> Group:
         if call.route is None:
             raise AssertionError("the gates above set the route")
-        headers = tuple([call.headers.get(name, "") for name in terms.headers])
-        tenant = call.caller.name if terms.apart and call.caller is not None else ""
+        headers = tuple([call.headers.get(name, "") for name in policy.headers])
+        tenant = call.caller.name if policy.per_key and call.caller is not None else ""
         key = (
             call.model,
             call.endpoint,
@@ -314,15 +346,15 @@ class BatchingLayer:
         )
         group = self._groups.get(key)
         if group is None:
-            group = self._spare
+            group = self._last_dropped
             if group is None or group.key != key:
-                group = Group(key, kind, terms, call.route, call.endpoint, inner)
+                group = Group(key, profile, policy, call.route, call.endpoint, inner)
             self._groups[key] = group
-            if self._ending:
+            if self._flushing:
                 group.batcher.flush()
         return group
 
 
-def _took(call: Call, now: float) -> float:
-    """Seconds from sending a call to its answer; 0.0 where it was not sent in the end."""
+def _duration(call: Call, now: float) -> float:
+    """Seconds from sending a call to its answer; 0.0 if it was never sent."""
     return max(0.0, (call.answered_at or now) - call.sent_at) if call.sent_at else 0.0

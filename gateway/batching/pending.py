@@ -1,9 +1,9 @@
-"""Those who wait to be batched, and who of them goes together.
+"""The calls that wait to be batched, and which of them a batch takes.
 
-The order is that of the waiting room (`policy/line.py`): class first, then the caller who has taken the
-fewest tokens, then arrival; within a caller and class always arrival. Tokens are counted from the first
-choice that leaves somebody behind until one leaves nobody: where all find a place, nobody takes it from
-another. Who comes in between begins with the least that one of those left behind has taken.
+The order is that of the upstream queue: class first, then the key that has taken the fewest tokens, then
+arrival; within a key and class always arrival. Tokens are counted from the first batch that leaves a call
+behind until one that leaves none: as long as all calls fit, no key takes a slot from another. A key that
+arrives in between starts with the fewest tokens taken by a key that was left behind.
 """
 
 import math
@@ -17,19 +17,17 @@ from gateway.queueing.upstream_queue import DONE, QUEUED, KeyLanes, Waiter
 
 
 class PendingCall(Waiter):
-    """One call at the batcher. `items` and `tokens` (estimated input tokens) are at least 1."""
+    """A call at the batcher. `items` and `tokens` (estimated input tokens) are at least 1."""
 
     __slots__ = ("items",)
 
-    def __init__(
-        self, key: str, items: int, tokens: int, arrived: float, deadline: float, priority: Priority
-    ) -> None:
+    def __init__(self, key: str, items: int, tokens: int, arrived: float, deadline: float, priority: Priority) -> None:
         Waiter.__init__(self, key, priority, tokens, deadline, arrived)
         self.items = items
 
 
 class BatchCapacity(NamedTuple):
-    """What one batch may hold."""
+    """What a batch can hold."""
 
     calls: int
     items: int
@@ -37,17 +35,27 @@ class BatchCapacity(NamedTuple):
 
 
 class PendingPool:
-    """Who waits. `cost(tokens)` is how many seconds a batch of so many is expected to take.
+    """The waiting calls. `cost(tokens)` is the expected duration in seconds of a batch with `tokens`.
 
-    `oldest` and `tightest` are the earliest arrival and the nearest deadline, `math.inf` where nobody waits.
+    `oldest` and `tightest` are the earliest arrival and the nearest deadline, `math.inf` in an empty pool.
     """
 
-    __slots__ = ("_arrivals", "_cost", "_lanes", "_taken", "calls", "items", "oldest", "tightest", "tokens")
+    __slots__ = (
+        "_arrivals",
+        "_cost",
+        "_lanes",
+        "_tokens_by_key",
+        "calls",
+        "items",
+        "oldest",
+        "tightest",
+        "tokens",
+    )
 
     def __init__(self, cost: Callable[[int], float]) -> None:
         self._cost = cost
         self._lanes: dict[str, KeyLanes] = {}
-        self._taken: dict[str, int] = {}  # tokens, of the callers that a choice has left behind
+        self._tokens_by_key: dict[str, int] = {}  # tokens taken, of keys that a batch has left behind
         self._arrivals = 0
         self.calls = self.items = self.tokens = 0
         self.oldest = self.tightest = math.inf
@@ -58,7 +66,7 @@ class PendingPool:
                 yield from cast("Iterator[PendingCall]", iter(lane.waiters))
 
     def add(self, member: PendingCall) -> None:
-        """It waits from now on."""
+        """Add a call."""
         self._arrivals += 1
         member.number, member.state = self._arrivals, QUEUED
         lanes = self._lanes.get(member.key)
@@ -72,35 +80,35 @@ class PendingPool:
         self.tightest = min(self.tightest, member.deadline)
 
     def remove(self, member: PendingCall) -> None:
-        """It waits no longer."""
+        """Remove a call."""
         self._drop(member)
-        self._look_around()
+        self._update_extremes()
 
     def first(self, now: float) -> PendingCall:
-        """Who would go first. Somebody must wait."""
+        """The next call in fair order. At least one must wait."""
         key = min(self._ranks(now))[3]
         return self._next(key, now)[1]
 
-    def hurried(self, room: BatchCapacity, now: float) -> list[PendingCall]:
-        """Out of the pool: those whose deadline does not leave the time for all that would go now."""
-        lasts = self.lasts(room)
-        late = [member for member in self if member.deadline - lasts <= now]
-        for member in late:
+    def take_urgent(self, capacity: BatchCapacity, now: float) -> list[PendingCall]:
+        """Remove and return the calls whose deadline leaves no time for a batch of all that would go now."""
+        duration = self.duration(capacity)
+        urgent = [member for member in self if member.deadline - duration <= now]
+        for member in urgent:
             self._drop(member)
-        self._look_around()
-        return late
+        self._update_extremes()
+        return urgent
 
-    def lasts(self, room: BatchCapacity) -> float:
-        """Seconds that a batch of those who wait would take."""
-        return self._cost(min(self.tokens, room.tokens))
+    def duration(self, capacity: BatchCapacity) -> float:
+        """Expected seconds of a batch of the waiting calls."""
+        return self._cost(min(self.tokens, capacity.tokens))
 
-    def choose(self, room: BatchCapacity, now: float) -> list[PendingCall]:
-        """Out of the pool: those who go together, in fair order."""
+    def take_batch(self, capacity: BatchCapacity, now: float) -> list[PendingCall]:
+        """Remove and return the calls of one batch, in fair order."""
         if (
-            self.calls <= room.calls
-            and self.items <= room.items
-            and self.tokens <= room.tokens
-            and now < self.tightest - self.lasts(room)
+            self.calls <= capacity.calls
+            and self.items <= capacity.items
+            and self.tokens <= capacity.tokens
+            and now < self.tightest - self.duration(capacity)
         ):
             chosen = sorted(self, key=attrgetter("number"))
             for member in chosen:
@@ -108,28 +116,28 @@ class PendingPool:
             self._lanes.clear()
             self.calls = self.items = self.tokens = 0
         else:
-            chosen = self._fair(room, now)
-        self._look_around()
+            chosen = self._take_fairly(capacity, now)
+        self._update_extremes()
         return chosen
 
-    def _fair(self, room: BatchCapacity, now: float) -> list[PendingCall]:
-        """As many as fit. Who does not fit lets other callers go, and is ahead of them the next time."""
+    def _take_fairly(self, capacity: BatchCapacity, now: float) -> list[PendingCall]:
+        """As many calls as fit. A key whose call does not fit yields, and is ahead the next time."""
         ranks = self._ranks(now)
         heapify(ranks)
         taken = {key: tokens for _, tokens, _, key in ranks}
         chosen: list[PendingCall] = []
         items = tokens = 0
-        before = math.inf  # the nearest deadline of the chosen that can be kept at all
-        while ranks and len(chosen) < room.calls:
+        nearest = math.inf  # the nearest deadline of the chosen calls that can be met at all
+        while ranks and len(chosen) < capacity.calls:
             key = ranks[0][3]
             member = self._next(key, now)[1]
             ends = now + self._cost(tokens + member.tokens)
-            fits = items + member.items <= room.items and tokens + member.tokens <= room.tokens
-            if chosen and (not fits or ends > min(before, member.deadline)):
+            fits = items + member.items <= capacity.items and tokens + member.tokens <= capacity.tokens
+            if chosen and (not fits or ends > min(nearest, member.deadline)):
                 heappop(ranks)
                 continue
             if ends <= member.deadline:
-                before = min(before, member.deadline)
+                nearest = min(nearest, member.deadline)
             chosen.append(member)
             items += member.items
             tokens += member.tokens
@@ -140,16 +148,16 @@ class PendingPool:
                 heapreplace(ranks, (late, taken[key], following.number, key))
             else:
                 heappop(ranks)
-        self._taken = {key: taken[key] for key in self._lanes}
+        self._tokens_by_key = {key: taken[key] for key in self._lanes}
         return chosen
 
     def _ranks(self, now: float) -> list[tuple[bool, int, int, str]]:
-        """For each caller: class and number of its next member, and what it has taken."""
-        least = min(self._taken.values(), default=0)
+        """By key: whether its next call ranks as batch, the tokens taken, that call's number, the key."""
+        least = min(self._tokens_by_key.values(), default=0)
         ranks = []
         for key in self._lanes:
             late, member = self._next(key, now)
-            ranks.append((late, self._taken.get(key, least), member.number, key))
+            ranks.append((late, self._tokens_by_key.get(key, least), member.number, key))
         return ranks
 
     def _next(self, key: str, now: float) -> tuple[bool, PendingCall]:
@@ -165,8 +173,8 @@ class PendingPool:
         self.items -= member.items
         self.tokens -= member.tokens
 
-    def _look_around(self) -> None:
+    def _update_extremes(self) -> None:
         self.oldest = min((member.arrived for member in self), default=math.inf)
         self.tightest = min((member.deadline for member in self), default=math.inf)
         if not self._lanes:
-            self._taken.clear()
+            self._tokens_by_key.clear()

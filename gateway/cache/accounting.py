@@ -1,4 +1,4 @@
-"""What each caller of a shared upstream call is shown of it, and who of them pays."""
+"""Usage and metadata of cached answers and shared upstream calls: who pays, and what each caller sees."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,21 +14,21 @@ Result = Literal["hit", "miss", "collapsed", "bypass", "store_error"]
 
 
 class CacheMetrics:
-    """Holder of every call that may be served from a kept answer or a shared call."""
+    """Holder of every cacheable call: counts the result and what the cache saved."""
 
     def __init__(self, metrics: Metrics, book: Callable[[Call], None]) -> None:
-        """`book` enters a call that needed no upstream of its own into the usage ledger."""
+        """`book` enters a call that made no upstream call of its own into the usage ledger."""
         self._book = book
         self._results = lru_cache(maxsize=None)(metrics.cache_requests.labels)
         self._tokens = lru_cache(maxsize=None)(metrics.cache_saved_tokens.labels)
         self._usd = lru_cache(maxsize=None)(metrics.cache_saved_usd.labels)
 
     def count(self, result: Result) -> None:
-        """What became of a call."""
+        """Count one call by result."""
         self._results(result).inc()
 
     def settle(self, call: Call, now: float) -> None:
-        """The call is over."""
+        """Book a call that used no upstream, and count the tokens and dollars saved."""
         if call.cached_by:
             self._book(call)
         saved, model = call.saved, call.route.name if call.route is not None else OTHER
@@ -41,49 +41,52 @@ class CacheMetrics:
             self._usd(model).inc(call.saved_cost / NANO)
 
 
-def copy_metadata(call: Call, ours: Call, *, first: bool) -> None:
-    """What a caller's own call shows of the upstream call; its first token only once, for it is measured."""
+def copy_metadata(call: Call, shared: Call, *, first: bool) -> None:
+    """Copy headers, attempts and times of the shared upstream call to one caller's call.
+
+    Only the `first` caller gets the time of the first token, which is measured once per upstream call.
+    """
     call.candidate, call.attempts, call.upstream_headers = (
-        ours.candidate,
-        ours.attempts,
-        ours.upstream_headers,
+        shared.candidate,
+        shared.attempts,
+        shared.upstream_headers,
     )
-    call.candidates = ours.candidates
-    call.finish, call.batch_size, call.modified = ours.finish, ours.batch_size, ours.modified
+    call.candidates, call.failures = shared.candidates, shared.failures
+    call.finish, call.batch_size, call.modified = shared.finish, shared.batch_size, shared.modified
     call.response_notes |= {
-        name: value for name, value in ours.response_notes.items() if name not in call.response_notes
+        name: value for name, value in shared.response_notes.items() if name not in call.response_notes
     }
     if first:
         call.sent_at, call.answered_at, call.first_token_at = (
-            ours.sent_at,
-            ours.answered_at,
-            ours.first_token_at,
+            shared.sent_at,
+            shared.answered_at,
+            shared.first_token_at,
         )
-        # Moved on where earlier attempts took a part of the time that is not the gateway's own.
-        call.ready_at, call.queue_s = ours.ready_at, ours.queue_s
-        call.estimate = ours.estimate
-    elif ours.answered_at:
-        # It may have come when that call had been sent, or even answered: of its time only its own part.
-        call.sent_at = max(call.ready_at, ours.sent_at)
-        call.ready_at = max(call.ready_at, min(ours.ready_at, call.sent_at))  # moved on there as well
-        call.answered_at = max(call.sent_at, ours.answered_at)
-        call.queue_s = min(ours.queue_s, call.sent_at - call.ready_at)
+        # Failed attempts have moved `ready_at` forward: their time is not gateway overhead.
+        call.ready_at, call.queue_s = shared.ready_at, shared.queue_s
+        call.estimate = shared.estimate
+    elif shared.answered_at:
+        # This caller may have joined after the call was sent, or even answered: count only its own share.
+        call.sent_at = max(call.ready_at, shared.sent_at)
+        call.ready_at = max(call.ready_at, min(shared.ready_at, call.sent_at))  # as above
+        call.answered_at = max(call.sent_at, shared.answered_at)
+        call.queue_s = min(shared.queue_s, call.sent_at - call.ready_at)
 
 
-def charge(call: Call, ours: Call) -> None:
-    """This caller's key is charged for it."""
+def charge(call: Call, shared: Call) -> None:
+    """Charge the shared upstream call to this caller's key."""
     call.cached_by = ""
-    call.tokens, call.generated, call.estimated = ours.tokens, ours.generated, ours.estimated
-    call.cost, call.failed_usage = ours.cost, ours.failed_usage
-    call.estimate = ours.estimate or call.estimate
-    call.saved, call.saved_cost = ours.saved, ours.saved_cost
+    call.tokens, call.generated, call.estimated = shared.tokens, shared.generated, shared.estimated
+    call.cost, call.failed_usage = shared.cost, shared.failed_usage
+    call.estimate = shared.estimate or call.estimate
+    call.saved, call.saved_cost = shared.saved, shared.saved_cost
 
 
-def mark_shared(call: Call, ours: Call) -> None:
-    """This one has it for nothing."""
+def mark_shared(call: Call, shared: Call) -> None:
+    """Record that this caller shared the answer and pays nothing."""
     call.cached_by = "collapsed"
     call.tokens, call.cost, call.estimate = NOTHING, 0, None
-    if ours.outcome == "ok" and ours.candidate is not None:
-        price = ours.candidate.price
-        call.saved = used = spent(ours)
+    if shared.outcome == "ok" and shared.candidate is not None:
+        price = shared.candidate.price
+        call.saved = used = spent(shared)
         call.saved_cost = None if price is None else cost(used, price)

@@ -1,4 +1,4 @@
-"""A whole answer that is kept to be given again: whether it may be, and with an id of its own."""
+"""A complete answer in the cache: whether it may be stored, and its copy under a fresh id."""
 
 from typing import Any, Final
 
@@ -28,15 +28,15 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 def finished(body: bytes, *, tools: bool) -> bool:
-    """Whether every choice of this answer came to its own end; calls of tools only where `tools` says so.
+    """Return whether every choice ended on its own; choices with tool calls count only with `tools`.
 
-    Not so are answers that met a bound or a filter, and those that do not say how they ended.
+    False for answers cut by a limit or a filter, and for those without a finish reason.
     """
     try:
         choices = _decode(body).choices
     except (msgspec.DecodeError, RecursionError):
         return False
-    return bool(choices) and all(_finished(one, tools=tools) for one in choices)
+    return bool(choices) and all(_finished(choice, tools=tools) for choice in choices)
 
 
 def _finished(choice: _Choice, *, tools: bool) -> bool:
@@ -47,8 +47,8 @@ def _finished(choice: _Choice, *, tools: bool) -> bool:
     return choice.finish_reason == "stop"
 
 
-def with_id(body: bytes, fresh: str) -> bytes:
-    """The answer under a new id that begins as the old one does; byte for byte itself if it has none."""
+def replace_id(body: bytes, fresh: str) -> bytes:
+    """Return the answer with a new id that keeps the old prefix; unchanged if it has no id."""
     for member in members(body):
         if member.called("id") and body[member.value : member.value + 1] == b'"':
             kind, dash, _ = body[member.value + 1 : member.end - 1].partition(b"-")

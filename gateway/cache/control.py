@@ -1,4 +1,4 @@
-"""What a client wants of the answer cache for one call (RFC 9111, section 5.2.1, and `x-sluice-cache`)."""
+"""The client's cache directives for one call (RFC 9111, section 5.2.1, and `x-sluice-cache`)."""
 
 import math
 import re
@@ -9,9 +9,9 @@ _DIRECTIVE: Final = re.compile(r"\s*([a-z-]+)\s*(?:=\s*\"?([0-9]{1,10})\"?)?\s*"
 
 
 class CacheControl(NamedTuple):
-    """May a kept answer be given, and the new one be kept; how old in seconds may it be; is it that or none.
+    """Whether to look up, whether to store, the largest age in seconds, and whether a miss is an error.
 
-    `any_answer`: the client wants to share answers that its request does not settle, too.
+    `allow_sampled`: the client also accepts cached answers of requests that are not deterministic.
     """
 
     lookup: bool = True
@@ -21,18 +21,18 @@ class CacheControl(NamedTuple):
     allow_sampled: bool = False
 
 
-USUAL: Final = CacheControl()
+DEFAULT: Final = CacheControl()
 
 
 def cache_control(headers: Mapping[str, str]) -> CacheControl | None:
-    """What these request headers say; None: leave the call alone. What is not understood says nothing."""
-    told = headers.get("x-sluice-cache")
-    if told is None and "cache-control" not in headers:
-        return USUAL
-    told = told.strip().lower() if told is not None else ""
-    if told == "off":
+    """Parse the request headers. None: the call bypasses the cache. Unknown directives are ignored."""
+    switch = headers.get("x-sluice-cache")
+    if switch is None and "cache-control" not in headers:
+        return DEFAULT
+    switch = switch.strip().lower() if switch is not None else ""
+    if switch == "off":
         return None
-    # It may be there more than once, and all of them count.
+    # The header may be repeated; all of them count.
     controls = [value for name, value in headers.items() if name.lower() == "cache-control"]
     directives = _directives(",".join(controls))
     max_age = directives.get("max-age")
@@ -41,14 +41,10 @@ def cache_control(headers: Mapping[str, str]) -> CacheControl | None:
         store="no-store" not in directives,
         max_age=math.inf if max_age is None else float(max_age),
         only_if_cached="only-if-cached" in directives,
-        allow_sampled=told == "on",
+        allow_sampled=switch == "on",
     )
 
 
 def _directives(control: str) -> dict[str, str | None]:
-    found = {}
-    for part in control.split(","):
-        directive = _DIRECTIVE.fullmatch(part)
-        if directive is not None:
-            found[directive[1].lower()] = directive[2]
-    return found
+    matches = map(_DIRECTIVE.fullmatch, control.split(","))
+    return {match[1].lower(): match[2] for match in matches if match is not None}

@@ -1,4 +1,4 @@
-"""Embeddings in the answer cache: each item of a list is kept by itself, what is missing is asked for."""
+"""Embeddings in the cache: every input item is cached separately, and only the missing ones go upstream."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,83 +25,86 @@ _LIST: Final = "data"
 
 
 def narrowed(body: bytes, items: Sequence[bytes]) -> bytes:
-    """The request with these items (JSON) as its `input`, which it has once; everything else as it was."""
+    """Return the request with only these items (JSON) as its `input`; all else byte for byte."""
     wanted = b"[%b]" % b",".join(items)
-    edits = [(one.value, one.end, wanted) for one in members(body) if one.called("input")]
+    edits = [(member.value, member.end, wanted) for member in members(body) if member.called("input")]
     return b"".join(edited(body, edits))
 
 
 def items_of(answer: bytes, count: int) -> tuple[Fields, list[bytes]] | None:
-    """The members of an answer, and its `count` items in order, unnumbered; None if it lacks one."""
-    found = read_items(EMBEDDINGS, answer, count)
-    if found is None:
+    """Return the answer's members and its `count` items in order, without `index`; None if one is missing."""
+    parsed = read_items(EMBEDDINGS, answer, count)
+    if parsed is None:
         return None
-    fields, items = found
-    return fields, [object_of({name: one for name, one in item.items() if name != "index"}) for item in items]
+    fields, items = parsed
+    return fields, [object_of({name: value for name, value in item.items() if name != "index"}) for item in items]
 
 
 def joined(fields: Fields, items: Sequence[bytes]) -> bytes:
-    """An answer with these items in this order."""
-    # An item that is kept is an object with something in it, so a comma follows.
+    """Return an answer with these items in this order."""
+    # A cached item is a non-empty object, so a comma follows.
     numbered = [b'%b,"index":%d}' % (item[:-1], at) for at, item in enumerate(items)]
     return object_of({**fields, _LIST: b"[%b]" % b",".join(numbered)})
 
 
-def nothing_used(model: bytes) -> Fields:
-    """The members of an answer that no upstream has made; `model` is the public name as JSON."""
+def zero_usage_fields(model: bytes) -> Fields:
+    """Return the members of an answer served wholly from the cache; `model` is the public name as JSON."""
     usage = msgspec.json.encode({"prompt_tokens": 0, "total_tokens": 0})
     return {"object": b'"list"', _LIST: b"[]", "model": model, "usage": usage}
 
 
-_UNKNOWN: Final = "The upstream did not answer each item of the request once."
+_INCOMPLETE: Final = "The upstream did not answer each item of the request once."
 
 
 class EmbeddingsRequest:
-    """Of an embeddings call."""
+    """`CacheableRequest` of an embeddings call."""
 
     def __init__(
-        self, call: Call, terms: CachePolicy, wishes: CacheControl, parsed: Mergeable, keys: Sequence[bytes]
+        self,
+        call: Call,
+        policy: CachePolicy,
+        control: CacheControl,
+        parsed: Mergeable,
+        keys: Sequence[bytes],
     ) -> None:
-        """`keys` has one for each item of `parsed`."""
-        self.wishes = wishes
+        """`keys` has one key per item of `parsed`."""
+        self.control = control
         self.hit: LookupResult | None = None
         self.completed_flights = 0
-        # With kept items in its answer, a flight is for those who take them as old as they are.
-        self.flight = b"".join([*keys, b"<%f" % wishes.max_age, b"" if wishes.lookup else b"!"])
-        self._terms = terms
+        # The shared answer may contain cached items, so callers must agree on the age they accept.
+        self.flight_key = b"".join([*keys, b"<%f" % control.max_age, b"" if control.lookup else b"!"])
+        self._policy = policy
         self._model = call.route.encoded if call.route is not None else b'""'
         self._keys = keys
         self._unique = dict(zip(keys, zip(parsed.items, parsed.weights, strict=True), strict=True))
-        self._found: dict[bytes, CacheHit] = {}
+        self._hits: dict[bytes, CacheHit] = {}
 
     @property
     def forwarded(self) -> str:
-        """Why an upstream has to be asked."""
-        return "partial" if self._found else "miss" if self.wishes.lookup else "request"
+        """Return why the call goes upstream."""
+        return "partial" if self._hits else "miss" if self.control.lookup else "request"
 
     async def find(self) -> LookupResult | None:
-        """All items, if all are kept; else what is kept of them is used when the others are asked for."""
+        """Return the answer if every item is cached; otherwise remember the hits for `fetch`."""
         keys = list(self._unique)
-        found = zip(keys, await self._terms.store.get(keys), strict=True)
-        self._found = {
-            key: kept for key, kept in found if kept is not None and kept.age <= self.wishes.max_age
-        }
-        if len(self._found) < len(keys):
+        hits = zip(keys, await self._policy.store.get(keys), strict=True)
+        self._hits = {key: hit for key, hit in hits if hit is not None and hit.age <= self.control.max_age}
+        if len(self._hits) < len(keys):
             return None
-        bodies = [self._found[key].entry.body for key in self._keys]
+        bodies = [self._hits[key].entry.body for key in self._keys]
         tokens, cost = self._saved()
         self.hit = LookupResult(
-            Reply(200, joined(nothing_used(self._model), bodies)),
+            Reply(200, joined(zero_usage_fields(self._model), bodies)),
             tokens,
             cost,
-            max(kept.age for kept in self._found.values()),
-            min(kept.left for kept in self._found.values()),
+            max(hit.age for hit in self._hits.values()),
+            min(hit.expires_in for hit in self._hits.values()),
         )
         return self.hit
 
     async def fetch(self, inner: Handler, call: Call) -> Fetched:
-        """Ask an upstream for what is missing."""
-        missing = [key for key in self._unique if key not in self._found]
+        """Fetch the missing items, and join them with the cached ones."""
+        missing = [key for key in self._unique if key not in self._hits]
         partial_request = len(missing) < len(self._keys)
         if partial_request:
             call.body = narrowed(call.body, [self._unique[key][0] for key in missing])
@@ -110,44 +113,44 @@ class EmbeddingsRequest:
         if isinstance(reply, Rejection):
             return Fetched(reply)
         call.outcome = "ok"
-        read = items_of(reply.body, len(missing))
-        if read is None:
+        parsed = items_of(reply.body, len(missing))
+        if parsed is None:
             if partial_request:
-                raise UpstreamFailure(UPSTREAM_INVALID_RESPONSE, _UNKNOWN, cause=INVALID)
+                raise UpstreamFailure(UPSTREAM_INVALID_RESPONSE, _INCOMPLETE, cause=INVALID)
             return Fetched(reply)
-        fields, items = read
-        if self._found:
-            call.saved, call.saved_cost = self._saved()  # of those who pay for the rest
-        keep = self._keep(call, missing, items)
+        fields, items = parsed
+        if self._hits:
+            call.saved, call.saved_cost = self._saved()
+        store = self._store_action(call, missing, items)
         if partial_request:
             bodies = dict(zip(missing, items, strict=True))
-            bodies |= {key: kept.entry.body for key, kept in self._found.items()}
+            bodies |= {key: hit.entry.body for key, hit in self._hits.items()}
             reply = Reply(reply.status, joined(fields, [bodies[key] for key in self._keys]))
-        return Fetched(reply, keep)
+        return Fetched(reply, store)
 
     def on_events(self, events: bytes) -> None:
-        """Vectors are not streamed."""
+        """Do nothing: embeddings are not streamed."""
 
     def on_complete(self, call: Call) -> StoreAction | None:
-        """Vectors are not streamed."""
+        """Return None: embeddings are not streamed."""
         return None
 
-    def _keep(self, call: Call, keys: Sequence[bytes], items: Sequence[bytes]) -> StoreAction | None:
+    def _store_action(self, call: Call, keys: Sequence[bytes], items: Sequence[bytes]) -> StoreAction | None:
         route = call.route
         if call.modified or route is None or call.candidate not in route.candidates:
             return None
-        whole = entry_of(call, b"")
+        total = entry_of(call, b"")
         weights = [self._unique[key][1] for key in keys]
-        inputs = shares(whole.tokens.input, weights)
-        costs = shares(whole.cost, weights) if whole.cost is not None else [None] * len(keys)
+        inputs = shares(total.tokens.input, weights)
+        costs = shares(total.cost, weights) if total.cost is not None else [None] * len(keys)
         entries = [
-            (key, CacheEntry(item, TokenUsage(given), cost))
-            for key, item, given, cost in zip(keys, items, inputs, costs, strict=True)
+            (key, CacheEntry(item, TokenUsage(tokens), cost))
+            for key, item, tokens, cost in zip(keys, items, inputs, costs, strict=True)
         ]
-        return partial(self._terms.store.put, entries, self._terms.ttl)
+        return partial(self._policy.store.put, entries, self._policy.ttl)
 
     def _saved(self) -> tuple[TokenUsage, int | None]:
-        """What the items that are kept took."""
-        entries = [kept.entry for kept in self._found.values()]
-        costs = [one.cost for one in entries if one.cost is not None]
-        return TokenUsage(sum(one.tokens.input for one in entries)), sum(costs) if costs else None
+        """Return what the cached items used and cost when they were made."""
+        entries = [hit.entry for hit in self._hits.values()]
+        costs = [entry.cost for entry in entries if entry.cost is not None]
+        return TokenUsage(sum(entry.tokens.input for entry in entries)), sum(costs) if costs else None

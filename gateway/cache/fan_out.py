@@ -1,4 +1,4 @@
-"""Streams that no upstream sends to one client alone: told from a kept answer, or shared by several."""
+"""Event streams that are replayed from the cache, or fanned out from one upstream call to several clients."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from gateway.core.stream import FlowControl, StreamConsumer, StreamSummary
 from gateway.usage.call_usage import NOTHING
 
 LAG: Final = 1024 * 1024
-"""Bytes: who comes later than this joins no more, and who has so many still to take is waited for no more."""
+"""Bytes: a stream past this point accepts no subscribers, and a subscriber this far behind is cut off."""
 
 _TOO_SLOW: Final = UpstreamFailure(
     UPSTREAM_ERROR,
@@ -21,7 +21,7 @@ _TOO_SLOW: Final = UpstreamFailure(
 
 
 class SubscriberSummary:
-    """`Told`: what a client's own call has to hear of a stream. Nothing used, unless it pays for it."""
+    """`StreamSummary` of one subscriber. It reports no usage unless the subscriber pays for the stream."""
 
     __slots__ = ("error", "finish", "generated", "tokens")
 
@@ -31,13 +31,13 @@ class SubscriberSummary:
         self.generated = 0
         self.finish = ""
 
-    def hear(self, told: StreamSummary) -> None:
-        """What was used is its own."""
-        self.tokens, self.generated = told.tokens, told.generated
+    def copy_usage(self, summary: StreamSummary) -> None:
+        """Report the usage of the whole stream: this subscriber pays."""
+        self.tokens, self.generated = summary.tokens, summary.generated
 
 
 class ReplayedStream:
-    """`Pumped`: all of it is there already."""
+    """`EventStream` of a cached answer, complete from the start."""
 
     def __init__(self, events: bytes, clock: Clock) -> None:
         self.reader = SubscriberSummary()
@@ -47,147 +47,147 @@ class ReplayedStream:
         self._clock = clock
 
     def attach(self, client: StreamConsumer) -> None:
-        """Send it."""
+        """Send all events."""
         client.send(self._events, self._clock())
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
 class Subscriber:
-    """`Pumped`: one client's part in a shared stream."""
+    """`EventStream` of one client of a shared stream."""
 
-    def __init__(self, fan: "FanOut", left: Callable[["Subscriber"], None]) -> None:
-        """`left` is told once that nobody takes it any more."""
+    def __init__(self, fan_out: "FanOut", on_leave: Callable[["Subscriber"], None]) -> None:
+        """`on_leave` is called once, when the client no longer reads the stream."""
         self.reader = SubscriberSummary()
         self.finished: asyncio.Future[UpstreamFailure | None] = asyncio.get_running_loop().create_future()
         self.client: StreamConsumer | None = None
-        self.left: Callable[[Subscriber], None] | None = left
-        self._fan = fan
+        self.on_leave: Callable[[Subscriber], None] | None = on_leave
+        self._fan_out = fan_out
 
     def attach(self, client: StreamConsumer) -> None:
-        """Send what has come so far, and from now on everything as it comes."""
+        """Send the events so far, and every later one as it arrives."""
         self.client = client
-        client.connection.on_drained(self._fan.drained)
-        self._fan.catch_up(client)
+        client.connection.on_drained(self._fan_out.drained)
+        self._fan_out.catch_up(client)
 
-    def take(self, events: bytes, now: float, *, alone: bool) -> None:
-        """Send these; who is too far behind the others is waited for no more."""
+    def deliver(self, events: bytes, now: float, *, sole: bool) -> None:
+        """Send these events; end this subscriber if it has fallen too far behind the others."""
         client = self.client
         if client is None or self.finished.done():
             return
         client.send(events, now)
-        if not alone and client.connection.full and client.backlog() > LAG:
+        if not sole and client.connection.full and client.backlog() > LAG:
             self.end(_TOO_SLOW)
 
     def end(self, failure: UpstreamFailure | None) -> None:
-        """The last word to its client."""
+        """End the stream for this client."""
         if not self.finished.done():
             self.finished.set_result(failure and failure.copy())
 
     def close(self) -> None:
-        """The client has it all, or has left."""
+        """Unsubscribe: the client has read everything, or has disconnected."""
         self.finished.cancel()
         if self.client is not None:
             self.client.connection.on_drained(None)
-        if self.left is not None:
-            self.left(self)
+        if self.on_leave is not None:
+            self.on_leave(self)
 
 
 class FanOut:
-    """`Taker`: hands one stream on to its branches, and keeps its beginning for those who come later.
+    """`StreamConsumer` that passes one stream to its subscribers, and buffers its start for later ones.
 
-    A client that reads slowly slows the stream only while it is the only one.
+    A slow reader slows the stream down only while it is the sole subscriber.
     """
 
-    def __init__(self, hear: Callable[[bytes], None], clock: Clock) -> None:
-        """`hear` is told everything that passes."""
+    def __init__(self, on_events: Callable[[bytes], None], clock: Clock) -> None:
+        """`on_events` receives every event."""
         self.full = False
-        self.branches: list[Subscriber] = []
-        self._hear = hear
+        self.subscribers: list[Subscriber] = []
+        self._on_events = on_events
         self._clock = clock
-        self._go_on: Callable[[], None] | None = None
-        self._told: list[bytes] = []
+        self._resume: Callable[[], None] | None = None
+        self._buffer: list[bytes] = []
         self._size = 0
         self._ended = False
         self._failure: UpstreamFailure | None = None
-        self._words: tuple[bytes | None, str] = (None, "")
+        self._error_and_finish: tuple[bytes | None, str] = (None, "")
 
     @property
     def connection(self) -> FlowControl:
-        """It paces the stream itself."""
+        """Return itself: it is its own `FlowControl`."""
         return self
 
     @property
     def open(self) -> bool:
-        """Whether one more may join: all of the stream so far can still be told."""
+        """Whether a subscriber may still join: the stream so far is buffered completely."""
         return self._size <= LAG and self._failure is None
 
-    def join(self, branch: Subscriber) -> None:
-        """One more; the others are not held up for it, nor by each other from now on."""
-        self.branches.append(branch)
+    def join(self, subscriber: Subscriber) -> None:
+        """Add a subscriber. From the second one on, no subscriber slows the stream down."""
+        self.subscribers.append(subscriber)
         if self._ended:
-            self._end(branch)
-        elif len(self.branches) > 1:
+            self._end(subscriber)
+        elif len(self.subscribers) > 1:
             self.drained()
 
-    def leave(self, branch: Subscriber) -> None:
-        """One less."""
-        branch.left = None  # it holds on to who has left, who holds on to it
-        if branch in self.branches:
-            self.branches.remove(branch)
+    def leave(self, subscriber: Subscriber) -> None:
+        """Remove a subscriber."""
+        subscriber.on_leave = None  # break the reference cycle
+        if subscriber in self.subscribers:
+            self.subscribers.remove(subscriber)
 
     def send(self, events: bytes, now: float) -> None:
-        """Hand these on."""
-        self._hear(events)
+        """Pass the events to every subscriber."""
+        self._on_events(events)
         self._size += len(events)
-        branches = self.branches
-        if self._told or self._size == len(events):
-            self._told.append(events)
-            # A branch that has been told of and has no client yet will ask for all of it in a moment.
-            if self._size > LAG and all(one.client is not None for one in branches):
-                self._told.clear()
-        alone = len(branches) == 1
-        for branch in tuple(branches):
-            branch.take(events, now, alone=alone)
-        self.full = alone and self._is_full(branches[0])
+        subscribers = self.subscribers
+        if self._buffer or self._size == len(events):
+            self._buffer.append(events)
+            # A subscriber without a client yet still needs the buffer: it attaches in a moment.
+            if self._size > LAG and all(subscriber.client is not None for subscriber in subscribers):
+                self._buffer.clear()
+        sole = len(subscribers) == 1
+        for subscriber in tuple(subscribers):
+            subscriber.deliver(events, now, sole=sole)
+        self.full = sole and self._is_full(subscribers[0])
 
     def catch_up(self, client: StreamConsumer) -> None:
-        """Send what has passed."""
-        if self._told:
-            client.send(b"".join(self._told), self._clock())
+        """Send the buffered events."""
+        if self._buffer:
+            client.send(b"".join(self._buffer), self._clock())
 
     def on_drained(self, callback: Callable[[], None] | None) -> None:
-        """Flow: who makes the stream wait wants to know when to go on."""
-        self._go_on = callback
+        """Set the callback that resumes the stream."""
+        self._resume = callback
 
     def drained(self) -> None:
-        """There is room again."""
+        """Resume the stream: a client has room again."""
         self.full = False
-        if self._go_on is not None:
-            self._go_on()
+        if self._resume is not None:
+            self._resume()
 
     def backlog(self) -> int:
-        """It holds nothing back itself."""
+        """Return 0: it queues nothing itself."""
         return 0
 
     def abandon(self) -> None:
-        """Its only client has taken nothing for too long."""
-        for branch in self.branches:
-            if branch.client is not None:
-                branch.client.abandon()
+        """Abandon the clients: the sole one has read nothing for too long."""
+        for subscriber in self.subscribers:
+            if subscriber.client is not None:
+                subscriber.client.abandon()
 
     def end(self, failure: UpstreamFailure | None, error: bytes | None, finish: str) -> None:
-        """All of it has passed, or it broke; only the first word counts."""
+        """End the stream for every subscriber; later calls have no effect."""
         if not self._ended:
-            self._ended, self._failure, self._words = True, failure, (error, finish)
-            for branch in tuple(self.branches):
-                self._end(branch)
+            self._ended, self._failure, self._error_and_finish = True, failure, (error, finish)
+            for subscriber in tuple(self.subscribers):
+                self._end(subscriber)
 
-    def _end(self, branch: Subscriber) -> None:
-        branch.reader.error, branch.reader.finish = self._words
-        branch.end(self._failure)
+    def _end(self, subscriber: Subscriber) -> None:
+        subscriber.reader.error, subscriber.reader.finish = self._error_and_finish
+        subscriber.end(self._failure)
 
     @staticmethod
-    def _is_full(branch: Subscriber) -> bool:
-        return branch.client is not None and branch.client.connection.full
+    def _is_full(subscriber: Subscriber) -> bool:
+        return subscriber.client is not None and subscriber.client.connection.full

@@ -1,8 +1,8 @@
-"""When two requests are the same to the answer cache: digests of what their bodies say, not of how.
+"""Cache keys: digests of what a request body means, not of how it is written.
 
-Everything that a body holds counts, known or not, and then a short list of members is taken off that cannot
-change an answer; never the other way round, for a member that was forgotten would give one call the answer of
-another. Objects are sorted by name, numbers are compared as numbers (0 is 0.0), lists keep their order.
+All members count, known or not, except a short list that cannot change an answer. It is a deny list because
+a member missing from an allow list would hand one request another request's answer. Objects are sorted by
+name, numbers compare as numbers (0 is 0.0), lists keep their order.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 SCHEMA: Final = 1
-"""Part of every key: whoever changes what is in a key, or what is kept under it, counts it up."""
+"""Part of every key. Increment it when the contents of a key or of a stored value change."""
 
 IRRELEVANT: Final = frozenset(
     [
@@ -23,7 +23,7 @@ IRRELEVANT: Final = frozenset(
         *("request_id", "session_id", "priority", "prompt_cache_key", "prompt_cache_retention", "cache_salt"),
     ]
 )
-"""Members that do not change what is answered. `model` is in the key as what serves it."""
+"""Members that do not change the answer. The model is in the key as the candidates that serve it."""
 
 _QUOTE: Final = b'"'
 _HIDDEN_QUOTE: Final = b"\\u0022"
@@ -42,10 +42,10 @@ _decode_any = msgspec.json.Decoder(float_hook=_number).decode
 
 
 class RequestDigest(NamedTuple):
-    """What is to know of one body.
+    """The digest of one body, and the members that matter to the cache.
 
-    `digest` is of all that counts. `exact`: its temperature is 0, said by the client itself. `form` tells
-    streams of different kinds and whole answers apart, `usage` whether a stream shall end with its usage.
+    `digest` covers all relevant members. `exact`: the client set temperature to 0. `form` differs between
+    streams of different kinds and complete answers. `usage`: the stream ends with its usage.
     """
 
     digest: bytes
@@ -55,35 +55,35 @@ class RequestDigest(NamedTuple):
 
 
 class RequestDigests:
-    """Bodies as read; those that came again within the last `most` are known by the digest of their bytes."""
+    """LRU cache of the last `max_entries` digests, by the hash of the raw bytes."""
 
-    def __init__(self, most: int = 4096) -> None:
-        self._most = most
-        self._known: OrderedDict[bytes, RequestDigest | None] = OrderedDict()
+    def __init__(self, max_entries: int = 4096) -> None:
+        self._max_entries = max_entries
+        self._digests: OrderedDict[bytes, RequestDigest | None] = OrderedDict()
 
     def of(self, body: bytes) -> RequestDigest | None:
-        """None for a body that cannot be told from others for certain, such as one with a name twice."""
+        """Return the digest; None for an ambiguous body, such as one with a duplicate name."""
         raw = hashlib.sha256(body).digest()
-        known = self._known
+        digests = self._digests
         try:
-            reading = known[raw]
+            request_digest = digests[raw]
         except KeyError:
-            reading = known[raw] = read(body)
-            if len(known) > self._most:
-                known.popitem(last=False)
+            request_digest = digests[raw] = digest_of(body)
+            if len(digests) > self._max_entries:
+                digests.popitem(last=False)
         else:
-            known.move_to_end(raw)
-        return reading
+            digests.move_to_end(raw)
+        return request_digest
 
 
-def read(body: bytes) -> RequestDigest | None:
-    """As `Readings.of`, of a body that is one valid JSON object."""
-    found = _told_apart(body)
-    if found is None:
+def digest_of(body: bytes) -> RequestDigest | None:
+    """Digest a body that is one valid JSON object; None as in `RequestDigests.of`."""
+    split = _split_fields(body)
+    if split is None:
         return None
-    digest, fields, taken_off = found
-    options = taken_off.get("stream_options")
-    stream = taken_off.get("stream") is True
+    digest, fields, irrelevant = split
+    options = irrelevant.get("stream_options")
+    stream = irrelevant.get("stream") is True
     temperature = fields.get("temperature")
     exact = type(temperature) is int and temperature == 0  # false equals 0 too
     form = _encode([True, options]) if stream else b""
@@ -91,36 +91,34 @@ def read(body: bytes) -> RequestDigest | None:
     return RequestDigest(digest, exact, form, usage)
 
 
-def scope(
-    tenant: str | None, endpoint: str, model: str, serving: bytes, headers: Sequence[str] = ()
-) -> bytes:
-    """What a key begins with: nobody outside this scope can have the same one.
+def scope(tenant: str | None, endpoint: str, model: str, serving: bytes, headers: Sequence[str] = ()) -> bytes:
+    """Return the digest of everything but the body: no request outside this scope shares a key with it.
 
-    `serving` tells what answers calls for `model`, `headers` are the values of those that travel upstream.
+    `serving` identifies the candidates of `model`; `headers` are the values of the forwarded headers.
     """
     return hashlib.sha256(_encode([SCHEMA, tenant, endpoint, model, serving.hex(), *headers])).digest()
 
 
 def key(scope: bytes, digest: bytes) -> bytes:
-    """The key of one answer."""
+    """Return the key of one answer."""
     return hashlib.sha256(scope + digest).digest()
 
 
 def item_keys(scope: bytes, shared: bytes, items: Sequence[bytes]) -> list[bytes] | None:
-    """The key of each item of a list of inputs, texts or lists of ids, as JSON.
+    """Return one key per item (JSON) of a list of inputs; None as in `RequestDigests.of`.
 
-    `shared` are all other members of the request, as the members of an object. None as in `Readings.of`.
+    `shared` holds all other members of the request, without the braces.
     """
-    found = _told_apart(b"{%b}" % shared)
-    if found is None:
+    split = _split_fields(b"{%b}" % shared)
+    if split is None:
         return None
-    base = hashlib.sha256(scope + found[0])
+    base = hashlib.sha256(scope + split[0])
     keys = []
     try:
         for item in items:
-            one = base.copy()
-            one.update(_encode(_decode_any(item)))
-            keys.append(one.digest())
+            item_hash = base.copy()
+            item_hash.update(_encode(_decode_any(item)))
+            keys.append(item_hash.digest())
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return keys
@@ -129,40 +127,39 @@ def item_keys(scope: bytes, shared: bytes, items: Sequence[bytes]) -> list[bytes
 _Fields = dict[str, Any]
 
 
-def _told_apart(body: bytes) -> tuple[bytes, _Fields, _Fields] | None:
-    """The digest of what counts, what counts, and the rest."""
+def _split_fields(body: bytes) -> tuple[bytes, _Fields, _Fields] | None:
+    """Return the digest of the relevant members, these members, and the irrelevant ones."""
     try:
         fields = _decode(body)
-        taken_off = {name: fields.pop(name) for name in IRRELEVANT & fields.keys()}
+        irrelevant = {name: fields.pop(name) for name in IRRELEVANT & fields.keys()}
         text = _encode(fields)
-        if not _names_are_unique(body, text, taken_off):
+        if not _names_are_unique(body, text, irrelevant):
             return None
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    return hashlib.sha256(text).digest(), fields, taken_off
+    return hashlib.sha256(text).digest(), fields, irrelevant
 
 
-def _names_are_unique(body: bytes, text: bytes, taken_off: _Fields) -> bool:
-    """Of two members with one name in one object a decoder keeps the last; an engine may take the other.
+def _names_are_unique(body: bytes, text: bytes, irrelevant: _Fields) -> bool:
+    """Return whether no object repeats a name: our decoder uses the last one, an engine may use the first.
 
-    Whatever was decoded from the body (`text` and what was taken off) has as many quotes as the body, unless
-    a member was lost, or one is written as an escape.
+    Re-encoded members have as many quotes as the body unless a member was dropped or a quote was escaped.
     """
     if b"\\" not in body or _HIDDEN_QUOTE not in body:
-        quotes = text.count(_QUOTE) + sum([2 + _encode(one).count(_QUOTE) for one in taken_off.values()])
+        quotes = text.count(_QUOTE) + sum([2 + _encode(value).count(_QUOTE) for value in irrelevant.values()])
         if quotes == body.count(_QUOTE):
             return True
     try:
-        json.loads(body, object_pairs_hook=_once)
-    except _Twice:
+        json.loads(body, object_pairs_hook=_require_unique)
+    except _DuplicateName:
         return False
     return True
 
 
-class _Twice(Exception):
+class _DuplicateName(Exception):
     pass
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
+def _require_unique(pairs: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in pairs}) != len(pairs):
-        raise _Twice
+        raise _DuplicateName

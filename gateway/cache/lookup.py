@@ -1,4 +1,4 @@
-"""What a call asks of the answer cache: its key, the kept answer to it, and a new one to be kept."""
+"""One call's view of the cache: its key, the stored answer, and the new answer to store."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,27 +6,28 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from gateway.cache import cached_answer as kept_answer
 from gateway.cache import key as cache_key
 from gateway.cache import replay
+from gateway.cache.cached_answer import finished, replace_id
 from gateway.cache.control import CacheControl
 from gateway.cache.fan_out import ReplayedStream
 from gateway.cache.key import RequestDigest
 from gateway.cache.single_flight import Fetched, StoreAction
 from gateway.cache.store import CacheEntry, CacheHit, CacheStore
+from gateway.cache.stream_assembly import AnswerAssembler
 from gateway.core.call import Call, Handler, Reply, TokenUsage
 from gateway.core.clock import Clock
 from gateway.core.errors import Rejection
 from gateway.usage.call_usage import spent
 from gateway.usage.cost import cost
 
-_MAYBE_TOOLS: Final = (b"tool_calls", b"function_call")
+_TOOL_MARKS: Final = (b"tool_calls", b"function_call")
 
 
 class CachePolicy(NamedTuple):
-    """How answers of one model are kept: where, for how long in seconds, and who gives them.
+    """How the answers of one model are cached: the store and the time to live in seconds.
 
-    `serving` tells what answers calls for the model, `headers` which of the client's travel there.
+    `serving` identifies the model's candidates; `headers` are the client headers forwarded to them.
     """
 
     store: CacheStore
@@ -36,137 +37,136 @@ class CachePolicy(NamedTuple):
 
 
 class LookupResult(NamedTuple):
-    """A kept answer, ready to be given; what it took, and its age and time left in seconds."""
+    """A stored answer ready to serve: its usage, its age and its remaining time in seconds."""
 
     reply: Reply
     tokens: TokenUsage
     cost: int | None
     age: float
-    left: float
+    expires_in: float
 
 
 class CacheableRequest(Protocol):
-    """One call. `flight` is the same for all that may share an upstream call; `hit` the answer once found.
+    """One call that may be served from the cache.
 
-    `landed` is how many flights had when it was looked for.
+    `flight_key` is equal for calls that may share an upstream call. `completed_flights` is the number of
+    completed flights at the time of the lookup.
     """
 
-    flight: bytes
-    wishes: CacheControl
+    flight_key: bytes
+    control: CacheControl
     hit: LookupResult | None
     completed_flights: int
 
     @property
     def forwarded(self) -> str:
-        """Why an upstream has to be asked, in the words of RFC 9211."""
+        """Return why the call goes upstream, as RFC 9211's `fwd` parameter."""
 
     async def find(self) -> LookupResult | None:
-        """The kept answer, if it is one that this call may have. Raises Unreachable."""
+        """Return the stored answer if this call may have it. Raises CacheUnavailable."""
 
     async def fetch(self, inner: Handler, call: Call) -> Fetched:
-        """See `cache_flight.Errand`."""
+        """Implement `single_flight.Fetcher`."""
 
     def on_events(self, events: bytes) -> None:
-        """See there."""
+        """Implement `single_flight.Fetcher`."""
 
     def on_complete(self, call: Call) -> StoreAction | None:
-        """See there."""
+        """Implement `single_flight.Fetcher`."""
 
 
-class WholeAnswerRequest:
-    """Of a chat or completions call, whose answer is kept whole, whether it was streamed or not."""
+class GenerationRequest:
+    """`CacheableRequest` of a chat or completions call; a streamed answer is stored in its complete form."""
 
     def __init__(
         self,
         call: Call,
-        terms: CachePolicy,
-        wishes: CacheControl,
-        reading: RequestDigest,
+        policy: CachePolicy,
+        control: CacheControl,
+        digest: RequestDigest,
         scope: bytes,
         fresh_id: Callable[[], str],
         clock: Clock,
     ) -> None:
-        self.wishes = wishes
+        self.control = control
         self.hit: LookupResult | None = None
         self.completed_flights = 0
-        self._refused = False
-        self._key = cache_key.key(scope, reading.digest)
-        self.flight = self._key + reading.form + (b"" if wishes.lookup else b"!")
+        self._too_old = False
+        self._key = cache_key.key(scope, digest.digest)
+        self.flight_key = self._key + digest.form + (b"" if control.lookup else b"!")
         self._endpoint = call.endpoint
-        self._reading = reading
-        self._terms = terms
+        self._usage = digest.usage
+        self._policy = policy
         self._fresh_id = fresh_id
         self._clock = clock
-        self._stream = replay.AnswerAssembler(call.endpoint, terms.store.largest) if call.stream else None
+        self._assembler = AnswerAssembler(call.endpoint, policy.store.largest) if call.stream else None
 
     @property
     def forwarded(self) -> str:
-        """Why an upstream has to be asked."""
-        return "request" if self._refused or not self.wishes.lookup else "miss"
+        """Return why the call goes upstream."""
+        return "request" if self._too_old or not self.control.lookup else "miss"
 
     async def find(self) -> LookupResult | None:
-        """The kept answer."""
-        [kept] = await self._terms.store.get([self._key])
-        self._refused = kept is not None and kept.age > self.wishes.max_age
-        if kept is None or self._refused:
+        """Return the stored answer if this call may have it."""
+        [hit] = await self._policy.store.get([self._key])
+        self._too_old = hit is not None and hit.age > self.control.max_age
+        if hit is None or self._too_old or self._needs_allow_sampled(hit.entry.body):
             return None
-        if self._not_for_this(kept.entry.body):
-            return None
-        reply = self._reply(kept)
+        reply = self._reply(hit)
         if reply is None:
             return None
-        entry = kept.entry
-        self.hit = LookupResult(reply, entry.tokens, entry.cost, kept.age, kept.left)
+        entry = hit.entry
+        self.hit = LookupResult(reply, entry.tokens, entry.cost, hit.age, hit.expires_in)
         return self.hit
 
     async def fetch(self, inner: Handler, call: Call) -> Fetched:
-        """Ask an upstream."""
+        """Call the upstream."""
         reply = await inner(call)
         if isinstance(reply, Rejection) or reply.stream is not None:
             return Fetched(reply)
         call.outcome = "ok"
-        return Fetched(reply, self._keep(call, reply.body))
+        return Fetched(reply, self._store_action(call, reply.body))
 
     def on_events(self, events: bytes) -> None:
-        """A part of the stream."""
-        if self._stream is not None:
-            self._stream.feed(events)
+        """Collect a part of the stream."""
+        if self._assembler is not None:
+            self._assembler.feed(events)
 
     def on_complete(self, call: Call) -> StoreAction | None:
-        """The stream has ended well."""
-        body = self._stream.whole(call.tokens) if self._stream is not None else None
-        return None if body is None else self._keep(call, body)
+        """Return how to store the complete answer, if it could be assembled."""
+        body = self._assembler.answer(call.tokens) if self._assembler is not None else None
+        return None if body is None else self._store_action(call, body)
 
-    def _keep(self, call: Call, body: bytes) -> StoreAction | None:
-        """None for an answer that is not the only one to its question, or not whole."""
+    def _store_action(self, call: Call, body: bytes) -> StoreAction | None:
+        """Return None for an answer that must not be stored: modified, from a fallback, too large or cut."""
         route = call.route
         if call.modified or route is None or call.candidate not in route.candidates:
-            return None  # a fallback's answer shall not outlive what made it necessary
-        if len(body) > self._terms.store.largest:
+            return None  # a fallback's answer must not outlive the outage
+        if len(body) > self._policy.store.largest:
             return None
-        if not kept_answer.finished(body, tools=self.wishes.allow_sampled):
+        if not finished(body, tools=self.control.allow_sampled):
             return None
-        return partial(self._terms.store.put, [(self._key, entry_of(call, body))], self._terms.ttl)
+        return partial(self._policy.store.put, [(self._key, entry_of(call, body))], self._policy.ttl)
 
-    def _not_for_this(self, body: bytes) -> bool:
-        """Whether only those may have it who ask for any answer that is kept."""
-        if self.wishes.allow_sampled or all(mark not in body for mark in _MAYBE_TOOLS):
+    def _needs_allow_sampled(self, body: bytes) -> bool:
+        """Return whether this answer holds tool calls, and the client has not opted in to those."""
+        if self.control.allow_sampled or all(mark not in body for mark in _TOOL_MARKS):
             return False
-        return not kept_answer.finished(body, tools=False)
+        return not finished(body, tools=False)
 
-    def _reply(self, kept: CacheHit) -> Reply | None:
-        body = kept_answer.with_id(kept.entry.body, self._fresh_id())
-        if self._stream is None:
+    def _reply(self, hit: CacheHit) -> Reply | None:
+        body = replace_id(hit.entry.body, self._fresh_id())
+        if self._assembler is None:
             return Reply(200, body)
         try:
-            events = replay.chunks(body, self._endpoint, usage=self._reading.usage)
-        except (KeyError, msgspec.DecodeError):  # of a shape that no stream has
+            events = replay.chunks(body, self._endpoint, usage=self._usage)
+        except (KeyError, msgspec.DecodeError):  # a shape that has no stream form
             return None
         return Reply(200, stream=ReplayedStream(events, self._clock))
 
 
 def entry_of(call: Call, body: bytes) -> CacheEntry:
-    """What is kept of an answer, and what it took."""
+    """Return the cache entry of an answer, with its usage and cost."""
     used = spent(call)
     price = call.candidate.price if call.candidate is not None else None
     return CacheEntry(body, used, None if price is None else cost(used, price))

@@ -1,4 +1,4 @@
-"""Answers in this process's memory: the ones used last, as many as a number of bytes holds."""
+"""Cache store in process memory: least recently used eviction, bounded in bytes."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -8,10 +8,10 @@ from gateway.cache.store import CacheEntry, CacheHit
 from gateway.core.clock import Clock
 
 OVERHEAD: Final = 512
-"""Bytes that one entry takes beyond its answer: key, numbers, and the objects that hold them."""
+"""Estimated bytes of one entry beyond its body: the key, the numbers and their objects."""
 
-_LARGEST_PART: Final = 8
-"""No answer may take more than this part of the room from all others."""
+_LARGEST_DIVISOR: Final = 8
+"""One entry may use at most an eighth of the store."""
 
 
 class _Stored(NamedTuple):
@@ -21,39 +21,39 @@ class _Stored(NamedTuple):
 
 
 class MemoryCacheStore:
-    """An `Answers` store. What has expired makes room when it is asked for, or when it is its turn."""
+    """A `CacheStore`. Expired entries are dropped when they are requested, or evicted like any other."""
 
-    def __init__(self, max_bytes: int, clock: Clock, grown: Callable[[int, int], None]) -> None:
-        """`grown(entries, bytes)` is told each change of what is held."""
+    def __init__(self, max_bytes: int, clock: Clock, on_change: Callable[[int, int], None]) -> None:
+        """`on_change(entries, bytes)` receives every change of the number and size of entries."""
         self.max_bytes = max_bytes
-        self.largest = max_bytes // _LARGEST_PART
+        self.largest = max_bytes // _LARGEST_DIVISOR
         self.bytes = 0
         self._clock = clock
-        self._grown = grown
+        self._on_change = on_change
         self._entries: OrderedDict[bytes, _Stored] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
-        """One for each key."""
+        """Return one result per key."""
         now = self._clock()
         return [self._get(key, now) for key in keys]
 
     async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
-        """Keep these; those used longest ago go."""
+        """Store these, and evict the least recently used ones beyond the limit."""
         now = self._clock()
         for key, entry in entries:
             if len(entry.body) <= self.largest:
                 self._drop(key)
                 self._entries[key] = _Stored(entry, now, ttl)
                 self._count(1, entry)
-        self._make_room()
+        self._evict()
 
     def resize(self, max_bytes: int) -> None:
-        """Have so much room from now on; 0 forgets everything and takes nothing."""
-        self.max_bytes, self.largest = max_bytes, max_bytes // _LARGEST_PART
-        self._make_room()
+        """Set the limit in bytes; 0 drops everything and stores nothing."""
+        self.max_bytes, self.largest = max_bytes, max_bytes // _LARGEST_DIVISOR
+        self._evict()
 
     def _get(self, key: bytes, now: float) -> CacheHit | None:
         stored = self._entries.get(key)
@@ -66,7 +66,7 @@ class MemoryCacheStore:
         self._entries.move_to_end(key)
         return CacheHit(stored.entry, age, stored.ttl - age)
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         while self.bytes > self.max_bytes:
             _, oldest = self._entries.popitem(last=False)
             self._count(-1, oldest.entry)
@@ -79,4 +79,4 @@ class MemoryCacheStore:
     def _count(self, sign: int, entry: CacheEntry) -> None:
         size = sign * (len(entry.body) + OVERHEAD)
         self.bytes += size
-        self._grown(sign, size)
+        self._on_change(sign, size)

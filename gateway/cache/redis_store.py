@@ -1,7 +1,7 @@
-"""Answers in Redis, which any number of processes and machines share.
+"""Cache store in Redis, shared by any number of processes and machines.
 
-They have a connection of their own: a large answer on its way must not hold up a key's limits. While Redis
-does not answer in time, nothing is asked of it (`redis_link.Link`), so nobody waits for it twice.
+It uses a separate connection, so that a large answer in transit does not delay the limits of keys. While
+Redis does not answer in time, `PipelinedRedis` fails requests at once, so no call waits for it twice.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from gateway.redis.command import Command, Head, RedisFailure, Script
 from gateway.redis.pipelined import PipelinedRedis
 
 LARGEST: Final = 1024 * 1024
-"""Bytes of one answer; more would hold up all that come behind it."""
+"""Bytes of one entry; larger ones would delay everything behind them on the connection."""
 
 _GET: Final = Script.named("gateway.cache.lua", "get")
 _PUT: Final = Script.named("gateway.cache.lua", "put")
-_AT_ONCE: Final = 64  # keys that one command names
+_KEYS_PER_COMMAND: Final = 64
 _LENGTH: Final = struct.Struct(">I")
 _PROBE_MS: Final = b"5000"
 
@@ -42,22 +42,22 @@ _decode = msgspec.msgpack.Decoder(_Record).decode
 
 
 class RedisCacheStore:
-    """An `Answers` store. `start` it, and `stop` it at the end."""
+    """A `CacheStore`. Call `start` first, and `stop` at the end."""
 
     def __init__(
-        self, url: Secret, timeout: float, prefix: str, failed: Callable[[str], None], clock: Clock = unix
+        self, url: Secret, timeout: float, prefix: str, on_error: Callable[[str], None], clock: Clock = unix
     ) -> None:
-        """`timeout` in seconds; `failed` is told the kind of each error.
+        """`timeout` in seconds; `on_error` receives the kind of each error.
 
-        `clock` gives wall-clock seconds: machines that share answers have no other clock in common.
+        `clock` returns wall-clock seconds, the only clock that machines have in common.
         """
         self.largest = LARGEST
         self._prefix = f"{prefix}:{{cache}}:".encode()
         self._clock = clock
-        self._link = PipelinedRedis(url, timeout, [_GET, _PUT], self._probe, failed)
+        self._link = PipelinedRedis(url, timeout, [_GET, _PUT], self._probe, on_error)
 
     async def start(self) -> None:
-        """Connect; a Redis that does not answer is looked for in the background."""
+        """Connect; keeps retrying in the background if Redis does not answer."""
         await self._link.start()
 
     async def stop(self) -> None:
@@ -65,38 +65,38 @@ class RedisCacheStore:
         await self._link.stop()
 
     async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
-        """One for each key, in one round trip or a few."""
-        found: list[CacheHit | None] = []
+        """Return one result per key, with one round trip per 64 keys."""
+        hits: list[CacheHit | None] = []
         now = self._clock()
-        for start in range(0, len(keys), _AT_ONCE):
-            reply = await self._ask(_GET, keys[start : start + _AT_ONCE], ())
-            found += [_kept(value, now) for value in _split(reply)]
-        return found
+        for start in range(0, len(keys), _KEYS_PER_COMMAND):
+            reply = await self._request(_GET, keys[start : start + _KEYS_PER_COMMAND], ())
+            hits += [_hit(value, now) for value in _split(reply)]
+        return hits
 
     async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
-        """Keep these."""
+        """Store these, except entries over the size limit."""
         now = self._clock()
-        fitting = [one for one in entries if len(one[1].body) <= LARGEST]
-        for start in range(0, len(fitting), _AT_ONCE):
-            some = fitting[start : start + _AT_ONCE]
-            records = [_encode(_Record(now, ttl, one.body, one.tokens, one.cost)) for _, one in some]
-            await self._ask(_PUT, [key for key, _ in some], (b"%d" % max(1, ttl * 1000), *records))
+        fitting = [(key, entry) for key, entry in entries if len(entry.body) <= LARGEST]
+        for start in range(0, len(fitting), _KEYS_PER_COMMAND):
+            chunk = fitting[start : start + _KEYS_PER_COMMAND]
+            records = [_encode(_Record(now, ttl, entry.body, entry.tokens, entry.cost)) for _, entry in chunk]
+            await self._request(_PUT, [key for key, _ in chunk], (b"%d" % max(1, ttl * 1000), *records))
 
-    async def _ask(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
+    async def _request(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         head = Head.of([self._prefix + key.hex().encode() for key in keys])
         try:
-            self._link.request(Command(script, head, arguments, partial(_told, waiter), waiter))
+            self._link.request(Command(script, head, arguments, partial(_resolve, waiter), waiter))
             return await waiter
-        except RedisFailure as trouble:
-            raise CacheUnavailable(trouble.kind) from None
+        except RedisFailure as failure:
+            raise CacheUnavailable(failure.kind) from None
 
     def _probe(self) -> Command:
         head = Head.of([self._prefix + b"probe"])
         return Command(_PUT, head, (_PROBE_MS, b""), lambda _: None)
 
 
-def _told(waiter: asyncio.Future[bytes], reply: bytes | RedisFailure) -> None:
+def _resolve(waiter: asyncio.Future[bytes], reply: bytes | RedisFailure) -> None:
     if waiter.done():
         return
     if isinstance(reply, RedisFailure):
@@ -114,10 +114,10 @@ def _split(reply: bytes) -> list[bytes]:
     return values
 
 
-def _kept(value: bytes, now: float) -> CacheHit | None:
+def _hit(value: bytes, now: float) -> CacheHit | None:
     try:
         record = _decode(value) if value else None
-    except msgspec.DecodeError:  # another version's
+    except msgspec.DecodeError:  # written by another version
         return None
     if record is None:
         return None

@@ -1,9 +1,9 @@
-"""Single flight: callers who want the same at the same time get it from one upstream call.
+"""Single flight (Go's `singleflight`): identical concurrent requests share one upstream call.
 
-Its task belongs to nobody, so whoever leaves disturbs nobody; when all have left, it ends. What it costs is
-paid for by one of those who are there at its end, or by the last one who leaves. All of them have the same
-key, for keys share no answers. It flies as the one who began it: where that one had too little left of its
-time or its budget, those who have more ask again.
+The upstream call runs in its own task, so a caller that leaves does not disturb the others; when all have
+left, it is cancelled. One of the callers present at the end pays, or the last to leave. All belong to the
+same key, because keys never share answers. The call carries the first caller's deadline and budget: if it
+fails because of these, callers that have more of them try again.
 """
 
 import asyncio
@@ -32,94 +32,94 @@ from gateway.core.stream import EventStream, outcome_of
 from gateway.telemetry.logging import logger
 from gateway.usage.call_usage import NOTHING
 
-_GIVEN_UP: Final = UpstreamFailure(INTERNAL_ERROR, "Internal error of the gateway.", cause=RESET)
-_LATE: Final = UpstreamFailure(
-    UPSTREAM_TIMEOUT, "The answer did not come within this call's time-out.", cause=TOTAL
+_ABANDONED: Final = UpstreamFailure(INTERNAL_ERROR, "Internal error of the gateway.", cause=RESET)
+_TIMED_OUT: Final = UpstreamFailure(
+    UPSTREAM_TIMEOUT, "The answer did not arrive within this request's timeout.", cause=TOTAL
 )
-_WORTH_S: Final = 1.0
-"""With so much time left, when it was too late for another one, a call is worth asking again."""
+_MIN_RETRY_S: Final = 1.0
+"""Time that a caller must have left to try again after another caller's deadline ended the call."""
 
 StoreAction = Callable[[], Awaitable[None]]
-"""Keeps an answer."""
+"""Stores an answer."""
 
 
 class Fetched(NamedTuple):
-    """What a flight has brought; `keep` is None where it is not to be kept, or a stream still under way."""
+    """The upstream's reply; `store` is None if it must not be stored, or is a stream."""
 
     reply: Reply | Rejection
-    keep: StoreAction | None = None
+    store: StoreAction | None = None
 
 
 class Fetcher(Protocol):
-    """What a flight is for."""
+    """Makes the upstream call of a flight."""
 
     async def fetch(self, inner: Handler, call: Call) -> Fetched:
-        """Get it from an upstream. Raises Failure."""
+        """Call the upstream. Raises UpstreamFailure."""
 
     def on_events(self, events: bytes) -> None:
-        """A part of a stream that passes."""
+        """Receive a part of a streamed answer."""
 
     def on_complete(self, call: Call) -> StoreAction | None:
-        """The stream has ended well; as `Flown.keep`."""
+        """Return how to store a stream that ended well, as `Fetched.store`."""
 
 
-_Told = Reply | Rejection | UpstreamFailure | None
+_Outcome = Reply | Rejection | UpstreamFailure | None
 
 
 class _Waiter:
-    """One caller of a flight, and the future on which it waits."""
+    """One caller of a flight, and the future of its outcome."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.turn: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
-        self.branch: Subscriber | None = None
+        self.outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        self.subscriber: Subscriber | None = None
 
-    def tell(self, outcome: "_Told") -> None:
-        if not self.turn.done():
-            self.turn.set_result(outcome)
+    def resolve(self, outcome: "_Outcome") -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
 
 class Flight:
-    """One upstream call, and who shares it."""
+    """One upstream call and the callers that share it."""
 
-    def __init__(self, call: Call, errand: Fetcher, clock: Clock) -> None:
-        """`call` is what goes upstream."""
+    def __init__(self, call: Call, fetcher: Fetcher, clock: Clock) -> None:
+        """`call` goes upstream."""
         self.call = call
         self.task: asyncio.Task[None] | None = None
-        self.members: list[_Waiter] = []
-        self._errand = errand
+        self.waiters: list[_Waiter] = []
+        self._fetcher = fetcher
         self._clock = clock
-        self._deadline = call.deadline  # of who began it; it may have been sent with no later one
+        self._first_deadline = call.deadline  # `call.deadline` may be extended after it was sent
         self._outcome: Reply | Rejection | UpstreamFailure | None = None
         self._stream: EventStream | None = None
-        self._fan: FanOut | None = None
+        self._fan_out: FanOut | None = None
         self._stored = False
-        self._over = False
+        self._finished = False
 
     @property
     def open(self) -> bool:
-        """Whether one more may join."""
-        return bool(self.members) and (self._fan is None or self._fan.open)
+        """Whether a caller may join."""
+        return bool(self.waiters) and (self._fan_out is None or self._fan_out.open)
 
     async def share(self, call: Call) -> Reply | Rejection | None:
-        """Its answer for one more caller; None for one who may do better by asking again. Raises Failure."""
-        member, expiry = _Waiter(call), None
-        ours = self.call
-        ours.deadline = max(ours.deadline, call.deadline)  # nobody's haste is the others'
+        """Join, and return the answer; None if this caller should try again. Raises UpstreamFailure."""
+        waiter, expiry = _Waiter(call), None
+        shared = self.call
+        shared.deadline = max(shared.deadline, call.deadline)  # the most patient caller decides
         if call.priority == INTERACTIVE:
-            ours.priority = INTERACTIVE
-        if self.members:
+            shared.priority = INTERACTIVE
+        if self.waiters:
             call.cached_by = "collapsed"
-        self.members.append(member)
+        self.waiters.append(waiter)
         if self._outcome is not None:
-            self._tell(member, self._outcome)
+            self._deliver(waiter, self._outcome)
         if call.deadline != math.inf:
             delay = call.deadline - self._clock()
-            expiry = asyncio.get_running_loop().call_later(delay, self._expire, member)
+            expiry = asyncio.get_running_loop().call_later(delay, self._expire, waiter)
         try:
-            outcome = await member.turn
+            outcome = await waiter.outcome
         except asyncio.CancelledError:
-            self._leave(member)
+            self._leave(waiter)
             raise
         finally:
             if expiry is not None:
@@ -129,163 +129,161 @@ class Flight:
         return outcome
 
     async def run(self, inner: Handler) -> StoreAction | None:
-        """Fly, and tell everybody; what is to be done then to keep the answer."""
-        call, keep = self.call, None
+        """Make the call, deliver its outcome to all callers, and return how to store the answer."""
+        call, store = self.call, None
         try:
-            flown = await self._errand.fetch(inner, call)
-            keep, self._stored = flown.keep, flown.keep is not None
-            if isinstance(flown.reply, Reply) and flown.reply.stream is not None:
-                keep = await self._pump(cast(EventStream, flown.reply.stream), flown.reply)
+            fetched = await self._fetcher.fetch(inner, call)
+            store, self._stored = fetched.store, fetched.store is not None
+            if isinstance(fetched.reply, Reply) and fetched.reply.stream is not None:
+                store = await self._pump(cast(EventStream, fetched.reply.stream), fetched.reply)
             else:
-                call.outcome = "ok" if isinstance(flown.reply, Reply) else flown.reply.kind.outcome
-                self._tell_all(flown.reply)
+                call.outcome = "ok" if isinstance(fetched.reply, Reply) else fetched.reply.kind.outcome
+                self._deliver_all(fetched.reply)
         except UpstreamFailure as failure:
             call.outcome = failure.kind.outcome
-            self._tell_all(failure)
+            self._deliver_all(failure)
             failure.drop_frames()
         except asyncio.CancelledError:
             call.outcome = "client_gone"
             raise
-        except Exception as error:  # noqa: BLE001 - a flight ends here; its callers hear of it
-            logger.exception("bug in the gateway; a shared call is given up")
-            for member in self.members:
-                if not member.turn.done():
-                    member.turn.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - the task ends here; its callers get the exception
+            logger.exception("bug in the gateway; a shared call is abandoned")
+            for waiter in self.waiters:
+                if not waiter.outcome.done():
+                    waiter.outcome.set_exception(error)
         finally:
-            self._over = True
-            if self._fan is not None:
-                self._fan.end(_GIVEN_UP, None, "")
-            for member in self.members:
-                member.turn.cancel()  # of those whom nobody has told anything: the gateway ends
+            self._finished = True
+            if self._fan_out is not None:
+                self._fan_out.end(_ABANDONED, None, "")
+            for waiter in self.waiters:
+                waiter.outcome.cancel()  # only unresolved ones: the gateway is shutting down
             call.lease.settle(call, self._clock())
-            self.task = None  # which would hold on to what has ended it
-        return keep
+            self.task = None  # break the reference cycle
+        return store
 
     async def _pump(self, stream: EventStream, reply: Reply) -> StoreAction | None:
-        """Hand a stream on to everybody, to its end."""
+        """Relay a stream to all callers until it ends."""
         call = self.call
-        self._stream, self._fan = stream, FanOut(self._errand.on_events, self._clock)
+        self._stream, self._fan_out = stream, FanOut(self._fetcher.on_events, self._clock)
         try:
-            self._tell_all(reply)
-            stream.attach(self._fan)
+            self._deliver_all(reply)
+            stream.attach(self._fan_out)
             failure = await stream.finished
         finally:
             stream.close()
-            told = stream.reader
-            call.tokens, call.generated, call.finish = told.tokens, told.generated, told.finish
-        call.outcome = outcome_of(failure, in_band=told.error is not None)
-        self._over = True
-        payer = next(iter(self.members), None)
-        if payer is not None and payer.branch is not None:
+            summary = stream.reader
+            call.tokens, call.generated, call.finish = summary.tokens, summary.generated, summary.finish
+        call.outcome = outcome_of(failure, in_band=summary.error is not None)
+        self._finished = True
+        payer = next(iter(self.waiters), None)
+        if payer is not None and payer.subscriber is not None:
             charge(payer.call, call)
-            payer.branch.reader.hear(told)
-        for member in self.members[1:]:
-            mark_shared(member.call, call)
-        self._fan.end(failure, told.error, told.finish)
-        return self._errand.on_complete(call) if failure is None else None
+            payer.subscriber.reader.copy_usage(summary)
+        for waiter in self.waiters[1:]:
+            mark_shared(waiter.call, call)
+        self._fan_out.end(failure, summary.error, summary.finish)
+        return self._fetcher.on_complete(call) if failure is None else None
 
-    def _tell_all(self, outcome: Reply | Rejection | UpstreamFailure) -> None:
+    def _deliver_all(self, outcome: Reply | Rejection | UpstreamFailure) -> None:
         self._outcome = outcome
-        for member in tuple(self.members):
-            self._tell(member, outcome)
+        for waiter in tuple(self.waiters):
+            self._deliver(waiter, outcome)
 
-    def _expire(self, member: _Waiter) -> None:
-        """It has no time left. Where nobody has more than it, the upstream call itself ends for that."""
-        if not member.turn.done() and self.call.deadline > member.call.deadline:
-            self._leave(member)
-            member.tell(_LATE)
+    def _expire(self, waiter: _Waiter) -> None:
+        """Time a caller out, unless it has the latest deadline: then the upstream call itself times out."""
+        if not waiter.outcome.done() and self.call.deadline > waiter.call.deadline:
+            self._leave(waiter)
+            waiter.resolve(_TIMED_OUT)
 
-    def _tell(self, member: _Waiter, outcome: Reply | Rejection | UpstreamFailure) -> None:
-        call, ours = member.call, self.call
-        if not isinstance(outcome, Reply) and self._others(call, outcome):
-            self.members.remove(member)
-            member.tell(None)
+    def _deliver(self, waiter: _Waiter, outcome: Reply | Rejection | UpstreamFailure) -> None:
+        call, shared = waiter.call, self.call
+        if not isinstance(outcome, Reply) and self._worth_retrying(call, outcome):
+            self.waiters.remove(waiter)
+            waiter.resolve(None)
             return
-        first = member is self.members[0]
-        copy_metadata(call, ours, first=first)
-        if self._fan is not None and isinstance(outcome, Reply):
-            member.branch = branch = Subscriber(self._fan, lambda _: self._leave(member))
-            self._fan.join(branch)
-            outcome = Reply(outcome.status, stream=branch)
-            if self._over:
-                mark_shared(call, ours)
+        first = waiter is self.waiters[0]
+        copy_metadata(call, shared, first=first)
+        if self._fan_out is not None and isinstance(outcome, Reply):
+            waiter.subscriber = subscriber = Subscriber(self._fan_out, lambda _: self._leave(waiter))
+            self._fan_out.join(subscriber)
+            outcome = Reply(outcome.status, stream=subscriber)
+            if self._finished:
+                mark_shared(call, shared)
         elif first:
-            charge(call, ours)
+            charge(call, shared)
         else:
-            mark_shared(call, ours)
+            mark_shared(call, shared)
         status = call.response_notes.get("cache-status", "")
         if call.cached_by == "collapsed":
             call.response_notes["cache-status"] = f"{status}; collapsed"
         elif self._stored:
             call.response_notes["cache-status"] = f"{status}; stored"
-        member.tell(outcome)
+        waiter.resolve(outcome)
 
-    def _others(self, call: Call, outcome: Rejection | UpstreamFailure) -> bool:
-        """Whether this came of another one's budget or haste, and not of what this call has."""
-        ours, kind = self.call, outcome.kind
-        if kind is INSUFFICIENT_QUOTA and ours.ceiling is not None:
-            return call.ceiling is None or call.ceiling > ours.ceiling
-        if kind is not DEADLINE_IN_QUEUE and not (
-            isinstance(outcome, UpstreamFailure) and outcome.cause == TOTAL
-        ):
+    def _worth_retrying(self, call: Call, outcome: Rejection | UpstreamFailure) -> bool:
+        """Return whether the failure is due to the first caller's budget or deadline, and `call` has more."""
+        shared, kind = self.call, outcome.kind
+        if kind is INSUFFICIENT_QUOTA and shared.ceiling is not None:
+            return call.ceiling is None or call.ceiling > shared.ceiling
+        if kind is not DEADLINE_IN_QUEUE and not (isinstance(outcome, UpstreamFailure) and outcome.cause == TOTAL):
             return False
         now = self._clock()
-        return self._deadline - now < _WORTH_S <= call.deadline - now
+        return self._first_deadline - now < _MIN_RETRY_S <= call.deadline - now
 
-    def _leave(self, member: _Waiter) -> None:
-        """It has left, or has all of its stream. A flight without anybody ends."""
-        if member not in self.members:
+    def _leave(self, waiter: _Waiter) -> None:
+        """Remove a caller that has left or has read its stream to the end; the last one ends the flight."""
+        if waiter not in self.waiters:
             return
-        self.members.remove(member)
-        if self._fan is not None and member.branch is not None:
-            self._fan.leave(member.branch)
-        if self._over or self.members:
-            if not self._over:
-                # What it has cost so far others will pay for.
-                member.call.tokens, member.call.estimate = NOTHING, None
+        self.waiters.remove(waiter)
+        if self._fan_out is not None and waiter.subscriber is not None:
+            self._fan_out.leave(waiter.subscriber)
+        if self._finished or self.waiters:
+            if not self._finished:
+                # The remaining callers pay for the usage so far.
+                waiter.call.tokens, waiter.call.estimate = NOTHING, None
             return
-        copy_metadata(member.call, self.call, first=True)
-        charge(member.call, self.call)
-        if self._stream is not None and member.branch is not None:
-            member.branch.reader.hear(self._stream.reader)
+        copy_metadata(waiter.call, self.call, first=True)
+        charge(waiter.call, self.call)
+        if self._stream is not None and waiter.subscriber is not None:
+            waiter.subscriber.reader.copy_usage(self._stream.reader)
         if self.task is not None:
-            # Not before it has begun: of a task that is cancelled before, not even `finally` runs.
+            # Deferred: a task that is cancelled before its first step runs nothing, not even `finally`.
             asyncio.get_running_loop().call_soon(self.task.cancel)
 
 
 class Flights:
     """All flights of a process.
 
-    Those of `inner` are for callers of the same generation: when the last call of an older one has ended, its
-    connections are closed.
+    A flight is keyed by `inner` too, so that it is shared only within one generation of the config: an older
+    generation's connections are closed after its last call.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.landed = 0
-        """How many have ended, and kept what they were to keep: what was not kept before may be now."""
-        self._under_way: dict[tuple[Handler, bytes], Flight] = {}
+        self.completed = 0
+        """Number of flights that have ended and stored their answer: a change is worth a second lookup."""
+        self._in_flight: dict[tuple[Handler, bytes], Flight] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def of(self, inner: Handler, key: bytes) -> Flight | None:
-        """One that may be joined."""
-        flight = self._under_way.get((inner, key))
+        """Return the flight that a call may join."""
+        flight = self._in_flight.get((inner, key))
         return flight if flight is not None and flight.open else None
 
-    def start(self, inner: Handler, key: bytes, call: Call, errand: Fetcher) -> Flight:
-        """A new one, for this caller and those who join it; to be shared in the same turn of the loop."""
-        ours = call.derive(f"{call.request_id[:120]}-shared")
-        ours.body, ours.spans, ours.stream = call.body, call.spans, call.stream
-        ours.estimate, ours.day = call.estimate, call.day
-        ours.needs_usage = True  # of a stream too its usage is asked for: it is kept with the answer
-        flight = self._under_way[inner, key] = Flight(ours, errand, self._clock)
+    def start(self, inner: Handler, key: bytes, call: Call, fetcher: Fetcher) -> Flight:
+        """Start a flight; the caller must `share` it before the next step of the event loop."""
+        shared = call.derive(f"{call.request_id[:120]}-shared")
+        shared.body, shared.spans, shared.stream = call.body, call.spans, call.stream
+        shared.estimate, shared.day = call.estimate, call.day
+        shared.needs_usage = True  # stored with the answer, so a stream must report it too
+        flight = self._in_flight[inner, key] = Flight(shared, fetcher, self._clock)
         flight.task = task = asyncio.create_task(self._run(inner, key, flight))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return flight
 
     async def close(self) -> None:
-        """End what is under way: everybody has left."""
+        """Cancel all flights; their callers have left."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -293,11 +291,11 @@ class Flights:
 
     async def _run(self, inner: Handler, key: bytes, flight: Flight) -> None:
         try:
-            keep = await flight.run(inner)
-            if keep is not None:
+            store = await flight.run(inner)
+            if store is not None:
                 with suppress(CacheUnavailable):
-                    await keep()  # who comes before it is done joins the flight
+                    await store()  # until it is stored, callers join the flight
         finally:
-            self.landed += 1
-            if self._under_way.get((inner, key)) is flight:
-                del self._under_way[inner, key]
+            self.completed += 1
+            if self._in_flight.get((inner, key)) is flight:
+                del self._in_flight[inner, key]

@@ -1,4 +1,4 @@
-"""The words of kept answers: what one is, and who keeps them."""
+"""The cache store's interface, and the entries it holds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,9 +7,9 @@ from gateway.core.call import TokenUsage
 
 
 class CacheEntry(NamedTuple):
-    """An answer, or one item of one, and what it took to make it.
+    """An answer, or one item of one, with the tokens it used.
 
-    `cost` is in nano-dollars, None where the price is not known.
+    `cost` is in nano-dollars, None if the price is unknown.
     """
 
     body: bytes
@@ -18,24 +18,24 @@ class CacheEntry(NamedTuple):
 
 
 class CacheHit(NamedTuple):
-    """An entry that is there; its age, and how long it will be kept from now on, in seconds."""
+    """A stored entry, its age, and the time until it expires, in seconds."""
 
     entry: CacheEntry
     age: float
-    left: float
+    expires_in: float
 
 
 class CacheUnavailable(Exception):
-    """The store cannot be asked now."""
+    """The store is unreachable."""
 
 
 class CacheStore(Protocol):
-    """Where answers are kept. `largest` is the most bytes of one that is taken."""
+    """Holds answers. `largest` is the size limit of one entry in bytes."""
 
     largest: int
 
     async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
-        """One for each key, in order. Raises Unreachable."""
+        """Return one result per key, in order. Raises CacheUnavailable."""
 
     async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
-        """Keep these for `ttl` seconds, if there is room. Raises Unreachable."""
+        """Store these for `ttl` seconds, if they fit. Raises CacheUnavailable."""

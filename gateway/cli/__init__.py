@@ -1,1 +1,1 @@
-"""gateway/cli"""
+"""The commands of `sluice`."""

@@ -1,11 +1,13 @@
-"""`sluice check`: every problem of a config, one line each."""
+"""`sluice check`: reports every problem of a config, one line each."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
 from gateway.assembly.cascade import checked
+from gateway.config.json_schema import json_schema
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.config.show import as_yaml
@@ -14,9 +16,9 @@ from gateway.pricing.resolver import Pricing
 
 
 def run(path: Path, show: bool, connect: bool, out: TextIO, err: TextIO, environ: Mapping[str, str]) -> int:
-    """Check the file; gives the exit status: 0, or 2 when something is wrong.
+    """Check the file and return the exit status: 0, or 2 if there is any problem.
 
-    Problems and warnings go to `err`. `show` prints the effective config, `connect` asks every upstream.
+    Problems and warnings go to `err`. `show` prints the effective config, `connect` asks every upstream and Redis.
     """
     loaded = checked(load(path, environ))
     for warning in loaded.warnings:
@@ -25,29 +27,39 @@ def run(path: Path, show: bool, connect: bool, out: TextIO, err: TextIO, environ
         for problem in loaded.problems:
             print(problem, file=err)
         return 2
-    for warning in Pricing(unix).unknown(loaded.config):
+    for warning in Pricing(unix).warnings(loaded.config):
         print(f"warning: {warning}", file=err)
     if show:
-        # Flushed, so that what cannot be written is known before the verdict.
+        # Flushed, so that a failure to write ends the command before it says "ok".
         print(as_yaml(loaded.config), end="", file=out, flush=True)
     reached = not connect or _connect(loaded.config, out, err)
     if not reached:
         return 2
-    # Beside --show's YAML the verdict would spoil a redirected file.
-    print(f"ok: {_counted(loaded.config)}", file=err if show else out)
+    # On stdout this line would spoil the redirected YAML of --show.
+    print(f"ok: {_summary(loaded.config)}", file=err if show else out)
+    return 0
+
+
+def print_schema(out: TextIO) -> int:
+    """Print the JSON Schema of the config file and return the exit status."""
+    print(json.dumps(json_schema(), indent=2), file=out)
     return 0
 
 
 def _connect(config: Config, out: TextIO, err: TextIO) -> bool:
-    # Only here, for the rest of the command needs no HTTP client.
+    # Imported late, because the rest of the command needs no HTTP client.
+    from gateway.cli.check_redis import ask_redis
     from gateway.cli.check_upstreams import ask_all
 
     findings = asyncio.run(ask_all(config))
     for finding in findings:
         print(finding, file=out if finding.good else err)
-    return all(finding.good for finding in findings)
+    wrong = asyncio.run(ask_redis(config.redis)) if config.redis is not None else None
+    if config.redis is not None:
+        print(f"redis: {wrong or 'ok'}", file=err if wrong else out)
+    return wrong is None and all(finding.good for finding in findings)
 
 
-def _counted(config: Config) -> str:
+def _summary(config: Config) -> str:
     counts = {"upstream": len(config.upstreams), "model": len(config.models), "key": len(config.keys)}
     return ", ".join(f"{count} {thing}{'' if count == 1 else 's'}" for thing, count in counts.items())

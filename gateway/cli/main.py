@@ -1,4 +1,4 @@
-"""The `sluice` command. Mistakes of usage or config end with status 2 and one clear line each on stderr."""
+"""The `sluice` command. A usage or config error ends it with status 2 and one line on stderr."""
 
 import argparse
 import contextlib
@@ -9,24 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from gateway import __version__
+from gateway.cli.parser import LineParser, port_number, positive
 
 _INTERRUPTED = 130
-_OTHERS_COUNTERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
-"""Where others keep their counters, and prometheus-client would keep ours; workers get a folder of ours."""
+_METRICS_FOLDERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
+"""Variables that make prometheus-client use the files of another program; workers get their own folder."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; gives the process's exit status: 130 after a Ctrl-C that the command does not handle."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    """Run a command and return the exit status: 130 after a Ctrl-C that the command does not handle."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
-            return _run(given)
+            return _run(arguments)
         finally:
             if sys.stdout is not None:  # a process may be started without one
-                sys.stdout.flush()  # here, for an error at the interpreter's own flush is a traceback
+                sys.stdout.flush()  # here: an error in the interpreter's flush at exit prints a traceback
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         _forget_output()
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
@@ -37,21 +38,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _forget_output() -> None:
-    """What could not be written must not be tried again at the interpreter's end."""
+    """Discard what could not be written, or the interpreter tries again at exit."""
     with contextlib.suppress(OSError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
-def _run(given: list[str]) -> int:
-    for name in _OTHERS_COUNTERS:
+def _run(argv: list[str]) -> int:
+    for name in _METRICS_FOLDERS:
         os.environ.pop(name, None)
-    if given[:1] == ["up"]:  # its options are the engine's business
+    if argv[:1] == ["up"]:  # the engine's package parses its options
         from backend.up import main as up
 
-        return up(given[1:])
-    arguments = _parser().parse_args(given)
+        return up(argv[1:])
+    parser = _parser()
+    if not argv:
+        parser.print_help()
+        return 0
+    arguments = parser.parse_args(argv)
     if arguments.command == "bench":
         from gateway.cli.bench.run import run as bench
 
@@ -59,18 +64,23 @@ def _run(given: list[str]) -> int:
     if arguments.command == "import-litellm":
         from gateway.cli.import_litellm.run import run as import_litellm
 
-        return import_litellm(arguments.file, arguments.out, out=sys.stdout, err=sys.stderr)
+        return import_litellm(arguments.file, arguments.out, out=sys.stdout, err=sys.stderr, keys_file=arguments.keys)
     if arguments.command in ("train-router", "calibrate", "explain"):
         from gateway.cli.router.options import run as router
 
         return router(arguments, out=sys.stdout, err=sys.stderr)
+    if arguments.config and arguments.file and Path(arguments.config) != Path(arguments.file):
+        parser.error(f"two configs: {arguments.file} and --config {arguments.config}; give one")
+    arguments.config = arguments.config or arguments.file
     path = Path(arguments.config or os.environ.get("SLUICE_CONFIG") or "sluice.yaml")
     if arguments.command == "check":
+        from gateway.cli.check import print_schema
         from gateway.cli.check import run as check
 
-        return check(
-            path, arguments.show, arguments.connect, out=sys.stdout, err=sys.stderr, environ=os.environ
-        )
+        if arguments.schema:
+            return print_schema(sys.stdout)
+        shown, connect = arguments.show, arguments.connect
+        return check(path, shown, connect, out=sys.stdout, err=sys.stderr, environ=os.environ)
     if arguments.command == "prices":
         from gateway.cli.prices import run as prices
 
@@ -89,14 +99,13 @@ def _run(given: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from backend.up import LineParser, port_number  # late, so that a Ctrl-C meanwhile is caught
-
     parser = LineParser(
         prog="sluice", description="The gateway in front of your own LLM engine and your paid upstreams."
     )
     parser.add_argument("--version", action="version", version=f"sluice {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     config = LineParser(add_help=False)
+    config.add_argument("file", nargs="?", metavar="FILE", help="the config, as with --config")
     config.add_argument(
         "--config",
         metavar="FILE",
@@ -107,12 +116,17 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--port", type=port_number, help="listen on this port instead of server.port; 0 takes a free one"
     )
-    serve.add_argument("--workers", type=_positive, metavar="N", help="processes, instead of server.workers")
+    serve.add_argument("--workers", type=positive, metavar="N", help="processes, instead of server.workers")
     check = commands.add_parser("check", parents=[config], help="report every problem of the config")
     check.add_argument("--show", action="store_true", help="print the effective config, secrets masked")
-    check.add_argument("--connect", action="store_true", help="ask every upstream for its models")
+    check.add_argument("--connect", action="store_true", help="ask every upstream for its models, and Redis")
+    check.add_argument(
+        "--schema",
+        action="store_true",
+        help="print the JSON Schema of the config, for editors, and check nothing",
+    )
     prices = commands.add_parser("prices", parents=[config], help="list what each model costs")
-    prices.add_argument("--json", action="store_true", help="for machines")
+    prices.add_argument("--json", action="store_true", help="print JSON")
     _tools(commands, config)
     commands.add_parser("up", add_help=False, help="run a real engine and the gateway together")
     return parser
@@ -125,15 +139,10 @@ def _tools(commands: "argparse._SubParsersAction[Any]", config: argparse.Argumen
     from gateway.cli.top.run import describe as describe_top
 
     describe_router(commands)
-    describe_report(commands.add_parser("report", parents=[config], help="tell what was saved, and by what"))
+    describe_report(commands.add_parser("report", parents=[config], help="report what was saved, and by what"))
     describe_top(commands.add_parser("top", parents=[config], help="watch a running gateway"))
-    describe_bench(commands.add_parser("bench", help="put a load on an endpoint and measure it"))
-    litellm = commands.add_parser("import-litellm", help="turn LiteLLM's config into one of this gateway")
+    describe_bench(commands.add_parser("bench", help="load an endpoint and measure it"))
+    litellm = commands.add_parser("import-litellm", help="convert a LiteLLM config")
     litellm.add_argument("file", metavar="CONFIG", help="LiteLLM's config.yaml")
+    litellm.add_argument("--keys", metavar="FILE", help="virtual keys exported as CSV, see the docs")
     litellm.add_argument("--out", metavar="FILE", help="a new file to write, instead of standard output")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("give a whole number from 1")
-    return int(text)

@@ -1,4 +1,4 @@
-"""`sluice prices`: what each model costs at each of its upstreams, how that is known, and what is not."""
+"""`sluice prices`: lists the price of each model at each upstream, its source, and unknown prices."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from gateway.config.model import Config
 from gateway.core.clock import Clock, unix
 from gateway.core.tokens import Price
 from gateway.core.units import usd
-from gateway.pricing.resolver import UNKNOWN, Known, Pricing
+from gateway.pricing.resolver import UNKNOWN, Pricing, ResolvedPrice
 
 _COLUMNS = ("model", "upstream", "sent as", "input", "output", "cached", "written", "source", "notes")
 _PRICES = ("input", "output", "cached_input", "cache_write")
@@ -28,9 +28,9 @@ def run(
     environ: Mapping[str, str],
     clock: Clock = unix,
 ) -> int:
-    """List the prices of this config; gives the exit status: 0, or 2 when something is wrong with it.
+    """List the prices of this config and return the exit status: 0, or 2 if the config has problems.
 
-    `clock` gives the seconds since 1970: it is the prices of that moment.
+    The prices are those at `clock`, in seconds since 1970.
     """
     loaded = load(path, environ)
     if loaded.config is None:
@@ -43,7 +43,7 @@ def run(
         print(json.dumps(rows, indent=2), file=out)
     else:
         _print(rows, out)
-        for warning in pricing.unknown(loaded.config):
+        for warning in pricing.warnings(loaded.config):
             print(warning, file=out)
     return 0
 
@@ -52,17 +52,17 @@ def _rows(config: Config, pricing: Pricing, now: float) -> Iterator[dict[str, ob
     for name, model in config.models.items():
         for candidate in model.candidates:
             upstream = config.upstreams[candidate.upstream]
-            known = pricing.known(candidate, upstream)
-            price = known.price
+            resolved = pricing.resolve(candidate, upstream)
+            price = resolved.price
             yield {
                 "model": name,
                 "upstream": upstream.name,
                 "model_sent": candidate.model,
-                "source": known.source,
+                "source": resolved.source,
                 "usd_per_million_tokens": None if price is None else _dollars(price),
                 "above": [] if price is None else [_tier(tier.above, tier.price) for tier in price.tiers],
                 "gpu_hour_usd": None if upstream.gpu_hour_usd is None else usd(upstream.gpu_hour_usd),
-                "notes": list(_notes(known, upstream.gpu_hour_usd, now)),
+                "notes": list(_notes(resolved, upstream.gpu_hour_usd, now)),
             }
 
 
@@ -82,25 +82,25 @@ def _tier(above: int, price: Price) -> dict[str, object]:
     return {"input_tokens": above, "usd_per_million_tokens": _dollars(price)}
 
 
-def _notes(known: Known, gpu_hour: int | None, now: float) -> Iterator[str]:
-    for tier in known.price.tiers if known.price is not None else ():
+def _notes(resolved: ResolvedPrice, gpu_hour: int | None, now: float) -> Iterator[str]:
+    for tier in resolved.price.tiers if resolved.price is not None else ():
         dollars = _dollars(tier.price)
         yield f"above {tier.above} input tokens {dollars['input']} in, {dollars['output'] or UNKNOWN} out"
-    quote = known.listing.at(now) if known.listing is not None else None
-    if known.listing is not None and quote is not None:
-        change = known.listing.next_change(now)
+    quote = resolved.listing.at(now) if resolved.listing is not None else None
+    if resolved.listing is not None and quote is not None:
+        change = resolved.listing.next_change(now)
         if change is not None:
-            yield f"another price from {change}"
-        elif known.listing.changes_within_a_day:
+            yield f"changes on {change}"
+        elif resolved.listing.changes_within_a_day:
             yield "depends on the hour"
-        if quote.leaves_out:
-            yield f"not counted: {', '.join(quote.leaves_out)}"
+        if quote.excluded:
+            yield f"not counted: {', '.join(quote.excluded)}"
     if gpu_hour is not None:
-        yield f"{usd(gpu_hour)} an hour; what a token costs stands in /admin/upstreams"
+        yield f"{usd(gpu_hour)} an hour; /admin/upstreams shows the cost per token"
 
 
 def _print(rows: list[dict[str, object]], out: TextIO) -> None:
-    table = Table(*_COLUMNS, title="USD for a million tokens", title_justify="left", box=None)
+    table = Table(*_COLUMNS, title="USD per million tokens", title_justify="left", box=None)
     for row in rows:
         dollars = row["usd_per_million_tokens"]
         notes = row["notes"]
@@ -110,6 +110,6 @@ def _print(rows: list[dict[str, object]], out: TextIO) -> None:
             str(row["source"]),
             "; ".join(notes) if isinstance(notes, list) else "",
         )
-    # Names come from a file: nothing in them is markup, and no terminal's width cuts them off.
+    # Names come from a file: they are no markup, and a pipe must not cut them off.
     width = None if out.isatty() else _WIDTH
     Console(file=out, width=width, markup=False, highlight=False, soft_wrap=False).print(table)

@@ -1,4 +1,4 @@
-"""`sluice serve`: read the config, then be one gateway process or the parent of several."""
+"""`sluice serve`: reads the config, then runs one gateway process or a supervisor with several workers."""
 
 import asyncio
 import os
@@ -11,11 +11,12 @@ from pathlib import Path
 import uvloop
 
 from gateway.assembly.gateway import Gateway
-from gateway.assembly.reload import ConfigSource, Reloader, take, tell
+from gateway.assembly.reload import ConfigSource, Reloader, apply, log_warnings
 from gateway.config.model import Config
-from gateway.http.server.listener import assert_c_parser
+from gateway.http.server import _aiohttp
 from gateway.process.lifecycle import Signals, cannot_listen, freeze_gc, listening, log_usage_error
 from gateway.process.supervisor import supervise
+from gateway.telemetry import fast_prometheus
 from gateway.telemetry import logging as log
 from gateway.usage.store import UsageUnavailable
 
@@ -24,10 +25,10 @@ _OTHER_DESCRIPTORS = 64  # listeners, admin, log, Python's own
 
 
 def serve(path: Path, host: str | None, port: int | None, workers: int | None) -> int:
-    """Run until a signal; gives the exit status. The three options override the file."""
-    given = {"host": host, "port": port, "workers": workers}
-    overrides = {name: value for name, value in given.items() if value is not None}
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+    """Run until a signal and return the exit status. The three options override the file."""
+    options = {"host": host, "port": port, "workers": workers}
+    overrides = {name: value for name, value in options.items() if value is not None}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until a reload is possible
     source = ConfigSource(path, os.environ, overrides)
     loaded = source.read()
     if loaded.config is None:
@@ -36,28 +37,29 @@ def serve(path: Path, host: str | None, port: int | None, workers: int | None) -
         return 2
     config = loaded.config
     log.setup(config.log.level, config.log.format)
-    tell(loaded)
+    log_warnings(loaded)
     descriptors = raise_descriptor_limit()
     streams = max(0, descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_STREAM
     log.logger.info("descriptor limit", extra={"descriptors": descriptors, "streams_per_worker": streams})
     try:
-        assert_c_parser()
+        _aiohttp.check()
     except RuntimeError as error:
         log.logger.error("cannot serve: %s", error)
         return 1
+    fast_prometheus.warn_if_unsupported(log.logger)
     if config.server.workers > 1:
         return supervise(config, source)
     return uvloop.run(_serve_alone(config, source))
 
 
 def raise_descriptor_limit() -> int:
-    """Set the soft limit of open files to the hard one; gives the limit now in force."""
+    """Raise the soft limit of open files to the hard limit and return the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 1_048_576 if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    target = 1_048_576 if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < target:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
         except (OSError, ValueError):
             log.logger.warning("cannot raise the limit of open files", extra={"descriptors": soft})
     return soft
@@ -74,7 +76,7 @@ async def _serve_alone(config: Config, source: ConfigSource) -> int:
         return log_usage_error(error)
     freeze_gc()
     listening(config, gateway.port, gateway.admin_port)
-    reloader = Reloader(source, config, partial(take, gateway), gateway.reloads)
+    reloader = Reloader(source, config, partial(apply, gateway), gateway.reloads)
     reloading = asyncio.create_task(reloader.run(signals.reload))
     await signals.first
     reloading.cancel()

@@ -1,1 +1,1 @@
-"""The configuration: its schema, its reading, its cross checks and how it is shown."""
+"""The configuration: its schema, reading, cross-checks and presentation."""

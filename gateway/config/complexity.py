@@ -1,16 +1,16 @@
-"""The sections of a model that has a cheap and a strong tier."""
+"""The sections of a model with a cheap and a strong tier."""
 
 from typing import Literal, get_args
 
-from gateway.config.scalars import Amount, Flag, LogProbability, Path, Section, ShareScalar
+from gateway.config.scalars import Amount, Count, Flag, LogProbability, Path, Section, ShareScalar
 
 Check = Literal["finish", "empty", "refusal", "json", "arithmetic", "logprob"]
 
 
 class ComplexityConfig(Section, frozen=True, kw_only=True):
-    """Which calls are strong: at most this share, at most these nano-dollars; None is no bound.
+    """Bounds on the strong tier: its share of the calls, and nano-dollars a day (None: unbounded).
 
-    `weights` is a file that `sluice calibrate` has written; None: those of the package.
+    `weights` is a file from `sluice calibrate`; None stands for the shipped weights.
     """
 
     strong_share: ShareScalar = 0.3
@@ -20,7 +20,7 @@ class ComplexityConfig(Section, frozen=True, kw_only=True):
 
 
 class CascadeConfig(Section, frozen=True, kw_only=True):
-    """Whether the cheap candidate is asked first, and what its answers are asked."""
+    """Whether the cheap candidate answers first, and which checks its answers must pass."""
 
     enabled: Flag = False
     checks: tuple[Check, ...] = get_args(Check)
@@ -28,7 +28,8 @@ class CascadeConfig(Section, frozen=True, kw_only=True):
 
 
 class ShadowConfig(Section, frozen=True, kw_only=True):
-    """The share of calls that the other tier answers too, and the file for both answers."""
+    """Bounds on the calls that the other tier answers as well, and the file for both answers."""
 
     share: ShareScalar = 0.0
+    max_per_minute: Count | None = None
     path: Path = "./sluice-shadow.jsonl"

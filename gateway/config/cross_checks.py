@@ -1,60 +1,57 @@
-"""Checks across the fields of a config: names that must exist, pairs that exclude or need one another."""
+"""Checks across fields: names that must exist, and fields that exclude or require one another."""
 
 import graphlib
 import importlib.util
 import ipaddress
 from collections.abc import Container, Iterator
-from fnmatch import fnmatchcase
 from typing import Final
 
 from gateway.config.model import Config, LimitsConfig, ModelConfig, UpstreamConfig
 from gateway.config.problems import Problem, did_you_mean, join, plain, quoted
+from gateway.core.headers import HOP_BY_HOP
 
-_CONNECTION: Final = frozenset(
-    {"connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization", "te"}
-    | {"trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
-)
-_BODY: Final = frozenset(("content-type", "content-encoding", "accept-encoding", "x-request-id"))
+_SET_BY_GATEWAY: Final = HOP_BY_HOP | {"content-type", "content-encoding", "accept-encoding", "x-request-id"}
 _CREDENTIALS: Final = frozenset(("authorization", "x-api-key", "api-key", "cookie"))
 
 
 def header_problems(config: Config) -> Iterator[Problem]:
-    """Header names in `headers` and `forward_headers` that must not or need not stand there."""
+    """Problems of the header names in `headers` and `forward_headers`."""
     for name, upstream in config.upstreams.items():
         yield from _fixed(upstream, join(join("upstreams", name), "headers"))
         yield from _forwarded(upstream, join(join("upstreams", name), "forward_headers"))
 
 
-def _fixed(upstream: UpstreamConfig, place: str) -> Iterator[Problem]:
-    seen: set[str] = set()
+def _fixed(upstream: UpstreamConfig, path: str) -> Iterator[Problem]:
+    names: set[str] = set()
     for header in upstream.headers:
         name = header.lower()
-        if name in _CONNECTION | _BODY:
-            yield Problem(join(place, header), "the gateway sets this header itself")
+        if name in _SET_BY_GATEWAY:
+            yield Problem(join(path, header), "the gateway sets this header itself")
         elif name == "authorization" and upstream.api_key is not None:
-            yield Problem(join(place, header), "api_key sets this header already; give one of the two")
-        elif name in seen:
-            yield Problem(join(place, header), "this header stands twice; case makes no difference")
-        seen.add(name)
+            yield Problem(join(path, header), "api_key sets this header already; give one of the two")
+        elif name in names:
+            yield Problem(join(path, header), "this header is set twice; case makes no difference")
+        names.add(name)
 
 
-def _forwarded(upstream: UpstreamConfig, place: str) -> Iterator[Problem]:
+def _forwarded(upstream: UpstreamConfig, path: str) -> Iterator[Problem]:
     fixed = {header.lower() for header in upstream.headers}
     for i, header in enumerate(upstream.forward_headers):
         name = header.lower()
         if name in _CREDENTIALS:
-            yield Problem(f"{place}[{i}]", "a client's credentials never travel to an upstream; use api_key")
-        elif name in _CONNECTION | _BODY or name.startswith("x-sluice-"):
-            yield Problem(f"{place}[{i}]", "this header belongs to the gateway and cannot be forwarded")
+            yield Problem(f"{path}[{i}]", "a client's credentials never travel to an upstream; use api_key")
+        elif name in _SET_BY_GATEWAY or name.startswith("x-sluice-"):
+            yield Problem(f"{path}[{i}]", "this header belongs to the gateway and cannot be forwarded")
         elif name in fixed:
-            yield Problem(f"{place}[{i}]", "headers sets this header already; give it in one of the two")
+            yield Problem(f"{path}[{i}]", "headers sets this header already; give it in one of the two")
 
 
 def cross_problems(config: Config, written: Container[str]) -> Iterator[Problem]:
-    """What is wrong between fields. `written` holds the places that the user wrote, rightly or not."""
+    """The problems between fields. `written` has the paths of all fields in the file, wrong ones included."""
     yield from _keys(config, written)
     yield from _listening(config, written)
     yield from _needs_redis(config, written)
+    yield from _redis_login(config)
     yield from _shares(config)
     yield from _models(config)
     yield from _bounds(config)
@@ -69,34 +66,25 @@ def _installed(module: str) -> bool:
         return False
 
 
-def unmatched_patterns(config: Config) -> Iterator[str]:
-    """A warning for each pattern of `keys.models` that matches no model."""
-    for i, key in enumerate(config.keys):
-        for j, pattern in enumerate(key.models):
-            if pattern and not any(fnmatchcase(name, pattern) for name in config.models):
-                hint = did_you_mean(pattern, config.models)
-                yield f"keys[{i}].models[{j}]: {quoted(pattern)} matches no model{hint}"
-
-
 def _keys(config: Config, written: Container[str]) -> Iterator[Problem]:
     names: dict[str, int] = {}
     digests: dict[bytes, int] = {}
     for i, key in enumerate(config.keys):
-        place = f"keys[{i}]"
-        both = f"{place}.key" in written, f"{place}.key_sha256" in written
-        if not any(both):
-            yield Problem(f"{place}.key", "required, unless key_sha256 is given")
-        if all(both):
-            yield Problem(f"{place}.key_sha256", "give either key or key_sha256, not both")
+        path = f"keys[{i}]"
+        set_fields = f"{path}.key" in written, f"{path}.key_sha256" in written
+        if not any(set_fields):
+            yield Problem(f"{path}.key", "required, unless key_sha256 is given")
+        if all(set_fields):
+            yield Problem(f"{path}.key_sha256", "give either key or key_sha256, not both")
         first = names.setdefault(key.name, i)
         if key.name and first != i:
-            yield Problem(f"{place}.name", f"{quoted(key.name)} is already the name of keys[{first}]")
+            yield Problem(f"{path}.name", f"{quoted(key.name)} is already the name of keys[{first}]")
         if key.name == "shadow" and any(model.shadow.share for model in config.models.values()):
-            yield Problem(f"{place}.name", '"shadow" is the name that shadow answers are booked under')
+            yield Problem(f"{path}.name", '"shadow" is the name that shadow answers are recorded under')
         if key.key is not None or key.key_sha256 is not None:
             first = digests.setdefault(key.digest(), i)
             if first != i:
-                yield Problem(f"{place}.key", f"the same key as that of keys[{first}]")
+                yield Problem(f"{path}.key", f"the same key as that of keys[{first}]")
 
 
 def _listening(config: Config, written: Container[str]) -> Iterator[Problem]:
@@ -107,12 +95,8 @@ def _listening(config: Config, written: Container[str]) -> Iterator[Problem]:
             f"{server.host} can be reached from other machines, and no keys are configured; "
             "add keys, or listen on 127.0.0.1",
         )
-    if admin.port == server.port != 0 and (
-        admin.host == server.host or _is_wildcard(admin.host, server.host)
-    ):
-        yield Problem(
-            "admin.port", f"{admin.port} is also server.port; take another one, or 0 for a free one"
-        )
+    if admin.port == server.port != 0 and (admin.host == server.host or _is_wildcard(admin.host, server.host)):
+        yield Problem("admin.port", f"{admin.port} is also server.port; choose another, or 0 for a free port")
 
 
 def _is_loopback(host: str) -> bool:
@@ -136,7 +120,7 @@ def _needs_redis(config: Config, written: Container[str]) -> Iterator[Problem]:
         yield Problem(
             "server.workers",
             f"several workers with limits on keys ({plain(', '.join(limited))}) need redis to count in; "
-            "add a redis section, set workers: 1, or take the limits away",
+            "add a redis section, set workers: 1, or remove the limits",
         )
     caches = {"cache": config.cache.store} | {
         join(join("models", name), "cache"): model.cache.store
@@ -149,8 +133,21 @@ def _needs_redis(config: Config, written: Container[str]) -> Iterator[Problem]:
             yield Problem(f"{section}.store", "redis is not configured; add a redis section with its url")
 
 
+def _redis_login(config: Config) -> Iterator[Problem]:
+    if config.redis is None:
+        return
+    url = config.redis.url.reveal()
+    login, at, _ = url.partition("://")[2].rpartition("@")
+    in_url = ":" in login.removesuffix(":") or "password=" in url.partition("?")[2]
+    if config.redis.password is not None and in_url:
+        yield Problem("redis.password", "redis.url holds a password too; give it in one of the two")
+    elif config.redis.password is None and at and ":" not in login and not in_url:
+        message = "names a user and no password; write redis://user:password@host, or set redis.password"
+        yield Problem("redis.url", f"{message}; a password alone is redis://:password@host")
+
+
 def _shares(config: Config) -> Iterator[Problem]:
-    """Each worker has its own part of an upstream's slots, and a part of nothing is no slot."""
+    """Workers split an upstream's concurrency slots; each needs at least one."""
     workers = config.server.workers
     for name, upstream in config.upstreams.items():
         if upstream.max_concurrency < workers:
@@ -170,53 +167,53 @@ def _models(config: Config) -> Iterator[Problem]:
     if not config.upstreams:
         yield Problem("upstreams", "name at least one upstream with its base_url")
     if "cache" in config.upstreams:
-        yield Problem("upstreams.cache", "reports call kept answers by this name; choose another one")
+        yield Problem("upstreams.cache", "reports list cached answers under this name; choose another")
     if not config.models:
         yield Problem("models", "name at least one model with its candidates")
     for name, model in config.models.items():
-        place = join("models", name)
+        path = join("models", name)
         if not model.candidates:
-            yield Problem(f"{place}.candidates", "list at least one candidate, such as - upstream: local")
+            yield Problem(f"{path}.candidates", "list at least one candidate, such as - upstream: local")
         for i, candidate in enumerate(model.candidates):
             if candidate.upstream and config.upstreams and candidate.upstream not in config.upstreams:
                 hint = did_you_mean(candidate.upstream, config.upstreams)
                 message = f"no upstream named {quoted(candidate.upstream)}{hint}"
-                yield Problem(f"{place}.candidates[{i}].upstream", message)
+                yield Problem(f"{path}.candidates[{i}].upstream", message)
         if isinstance(model.baseline, str) and model.baseline and model.baseline not in config.models:
             hint = did_you_mean(model.baseline, config.models)
-            yield Problem(f"{place}.baseline", f"no model named {quoted(model.baseline)}{hint}")
-        yield from _tiers(place, model)
+            yield Problem(f"{path}.baseline", f"no model named {quoted(model.baseline)}{hint}")
+        yield from _tiers(path, model)
         for i, fallback in enumerate(model.fallbacks):
             if fallback == name:
-                yield Problem(f"{place}.fallbacks[{i}]", "a model cannot be its own fallback")
+                yield Problem(f"{path}.fallbacks[{i}]", "a model cannot be its own fallback")
             elif fallback and fallback not in config.models:
                 hint = did_you_mean(fallback, config.models)
-                yield Problem(f"{place}.fallbacks[{i}]", f"no model named {quoted(fallback)}{hint}")
-    yield from _circles({name: _others(model) for name, model in config.models.items()})
+                yield Problem(f"{path}.fallbacks[{i}]", f"no model named {quoted(fallback)}{hint}")
+    yield from _circles({name: _distinct_fallbacks(model) for name, model in config.models.items()})
 
 
-def _tiers(place: str, model: ModelConfig) -> Iterator[Problem]:
+def _tiers(path: str, model: ModelConfig) -> Iterator[Problem]:
     if model.route == "complexity" and len(model.candidates) > 1:
         return
-    asked = {"cascade.enabled": model.cascade.enabled, "shadow.share": model.shadow.share}
-    for field in (field for field, wanted in asked.items() if wanted and model.candidates):
-        yield Problem(f"{place}.{field}", "needs route: complexity and at least two candidates")
+    enabled = {"cascade.enabled": model.cascade.enabled, "shadow.share": model.shadow.share}
+    for field in (field for field, on in enabled.items() if on and model.candidates):
+        yield Problem(f"{path}.{field}", "needs route: complexity and at least two candidates")
 
 
-def _others(model: ModelConfig) -> set[str]:
+def _distinct_fallbacks(model: ModelConfig) -> set[str]:
     return {fallback for fallback in model.fallbacks if fallback != model.name}
 
 
 def _circles(fallbacks: dict[str, set[str]]) -> Iterator[Problem]:
-    """Each circle of fallbacks once."""
+    """One problem for each circle of fallbacks."""
     while True:
         try:
             graphlib.TopologicalSorter(fallbacks).prepare()
         except graphlib.CycleError as error:
             # Listed from each model to the one that falls back to it.
             circle = list(reversed(error.args[1]))
-            way = " -> ".join(plain(name) for name in circle)
-            yield Problem(join("models", circle[0]) + ".fallbacks", f"go round in a circle: {way}")
+            names = " -> ".join(plain(name) for name in circle)
+            yield Problem(join("models", circle[0]) + ".fallbacks", f"go round in a circle: {names}")
             fallbacks[circle[0]].discard(circle[1])
         else:
             return
@@ -227,8 +224,8 @@ def _bounds(config: Config) -> Iterator[Problem]:
         yield Problem("retry.backoff_max", "must not be less than retry.backoff_base")
     for name, upstream in config.upstreams.items():
         if upstream.cache_salt is not None and upstream.kind != "vllm":
-            place = join(join("upstreams", name), "cache_salt")
-            yield Problem(place, "only vLLM knows it; set kind: vllm, or take it away")
+            path = join(join("upstreams", name), "cache_salt")
+            yield Problem(path, "only vLLM supports it; set kind: vllm, or remove it")
         if upstream.breaker.max_open_for < upstream.breaker.open_for:
-            place = join(join("upstreams", name), "breaker.max_open_for")
-            yield Problem(place, "must not be less than breaker.open_for")
+            path = join(join("upstreams", name), "breaker.max_open_for")
+            yield Problem(path, "must not be less than breaker.open_for")

@@ -1,4 +1,4 @@
-"""The fields of a request that steer the engine, and that a key may be allowed to send."""
+"""The request fields that steer the engine; a key may be allowed to send them."""
 
 from typing import Literal
 
@@ -30,4 +30,4 @@ EngineField = Literal[
     "id_slot",
     "lora",
 ]
-"""Fields of a request that steer the engine (`wire/request_caps.py` has the same list), and all of them."""
+"""A field that steers the engine (`wire/openai/request_limits.py` has the same list); `*` is all of them."""

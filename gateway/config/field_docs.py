@@ -1,154 +1,164 @@
-"""What each field of the config means, in words for docs/configuration.md: one entry a field, none left over.
+"""The description of every config field, for docs/configuration.md and the JSON Schema.
 
-The structs of `model.py` tell what a value is in memory (seconds, bytes, nano-dollars); these tell what to
-write and what follows from it.
+The structs of `model.py` say what a value is in memory (seconds, bytes, nano-dollars). These sentences say
+what to write and what it does. A test checks that every field has exactly one.
 """
 
 from typing import Final
 
 SENTENCES: Final = {
-    "server": "The main port, where clients call.",
-    "server.host": "Address to listen on. Without `keys` only a loopback address is accepted.",
-    "server.port": "Port to listen on; 0 takes a free one, which the log names.",
-    "server.workers": "Processes that share the port. Several of them and `keys[].limits` need `redis`.",
-    "server.max_body": "Longest request (else 413), and longest whole answer of an upstream (else 502).",
-    "server.max_body_memory": "Bytes of request bodies held at once, over all calls; more get 503. "
-    "One of `max_body` always has room.",
-    "server.body_timeout": "The whole request body must have arrived by then, else 408.",
-    "server.keepalive_timeout": "How long a client's idle connection is kept.",
-    "server.max_queue": "Calls that may wait for a slot at an upstream, over all upstreams; more get 503.",
+    "server": "The main port, for clients.",
+    "server.host": "Address to listen on. Without `keys`, only a loopback address is accepted.",
+    "server.port": "Port to listen on; 0 takes a free port, which the log names.",
+    "server.workers": "Processes that share the port. More than 1 together with `keys[].limits` needs `redis`.",
+    "server.max_body": "Largest request body; a larger one gets a 413.",
+    "server.max_answer": "Largest answer of an upstream that is not a stream. An embeddings list with a "
+    "larger one is sent again in halves, any other request gets a 502. null: four times `max_body`.",
+    "server.max_body_memory": "Memory for all request bodies held at once; a request beyond it gets a 503. "
+    "A single body of `max_body` always fits.",
+    "server.body_timeout": "Time for the whole request body to arrive; a later one gets a 408.",
+    "server.keepalive_timeout": "How long an idle client connection stays open.",
+    "server.max_queue": "Requests that may wait for a concurrency slot, over all upstreams; more get a 503.",
     "server.heartbeat": "Silence after which a stream gets a comment line, see [Streams](streams.md). "
-    "`off`: no byte that the upstream did not send.",
-    "server.cors_origins": 'Origins of web pages that may call, `"*"` for all; empty: no CORS.',
-    "server.timezone": "Where the days of budgets and reports begin.",
-    "server.drain": "How it stops, see [Operations](operations.md#stop).",
-    "server.drain.delay": "Time between readiness turning red and the port closing.",
-    "server.drain.timeout": "Time that open calls may still take after that.",
-    "admin": "Metrics and probes, without a key, see [Operations](operations.md#admin-port).",
+    "`off`: nothing but what the upstream sends.",
+    "server.cors_origins": 'Origins of web pages that may call, `"*"` for all. Empty: no CORS.',
+    "server.timezone": "Time zone in which the days of budgets and reports begin.",
+    "server.learned_path": "File that keeps found merge modes over restarts, see [Batching](batching.md#learning); "
+    "`off`: none. Where it cannot be written nothing is kept.",
+    "server.drain": "Graceful stop, see [Operations](operations.md#stop).",
+    "server.drain.delay": "Time between not being ready and closing the port.",
+    "server.drain.timeout": "Time for open requests to finish after that.",
+    "admin": "The admin port: metrics and probes, without a key, see [Operations](operations.md#admin-port).",
     "admin.host": "Address to listen on.",
-    "admin.port": "Port to listen on; 0 takes a free one, which the log names.",
-    "redis": "State that several processes and replicas share.",
-    "redis.url": "Its address; what is secret in it is never printed.",
-    "redis.timeout": "Longest wait for one answer of it.",
-    "redis.prefix": "What the names of all its entries begin with.",
-    "redis.on_failure": "While it is away: count this process's own share, let calls pass, or refuse them.",
-    "keys": "Clients' keys, see [Security](security.md#keys). Without any, no key is asked for.",
-    "keys[].name": "What is shown in place of the key.",
-    "keys[].key": "The key itself, at least 8 characters. Give this or `key_sha256`.",
-    "keys[].key_sha256": "SHA-256 of the key, so that the file holds no secret. Give this or `key`.",
-    "keys[].models": "Public models that it may use, as shell-style patterns.",
-    "keys[].priority": "Class of its calls; `batch` waits behind `interactive`.",
-    "keys[].limits": "What it may use; null: no limit.",
-    "keys[].limits.rpm": "Requests a minute.",
-    "keys[].limits.tpm": "Tokens a minute.",
-    "keys[].limits.concurrency": "Calls at once, waiting ones included.",
-    "keys[].limits.usd_per_day": "US dollars a day.",
-    "keys[].engine_fields": "Fields of a body that steer the engine itself and that it may send, "
-    "see [Security](security.md#fields-that-steer-the-engine).",
-    "upstreams": "Servers that answer calls, each under an ASCII name, which a response header shows.",
-    "upstreams.*.base_url": "Its address, up to the part that the endpoints share: mostly it ends in `/v1`.",
-    "upstreams.*.kind": "What runs there: it decides what can be merged and whose load is read, and an "
-    "engine of your own costs nothing without a `price`.",
-    "upstreams.*.api_key": "Sent to it as `Authorization: Bearer`.",
-    "upstreams.*.headers": "Further headers, sent with every call.",
-    "upstreams.*.forward_headers": "Headers of a client's request that may travel to it; never credentials.",
-    "upstreams.*.max_concurrency": "Calls in flight to it; the rest wait in the gateway, in fair order.",
-    "upstreams.*.max_inputs": "Items that one embeddings or completions call carries; longer ones are split.",
-    "upstreams.*.rate": "What it allows us; calls are paced below it.",
-    "upstreams.*.rate.rpm": "Requests a minute.",
-    "upstreams.*.rate.tpm": "Tokens a minute.",
-    "upstreams.*.timeouts": "How long to wait for it.",
-    "upstreams.*.timeouts.connect": "Until a connection stands.",
-    "upstreams.*.timeouts.first_byte": "From sending a call to the first byte of its answer. "
-    "null: 120s for streams, `total` for the rest.",
-    "upstreams.*.timeouts.idle": "Between two pieces of a stream; also how long a client may take none.",
-    "upstreams.*.timeouts.total": "To a stream's first event, or to the end of any other answer, "
-    "counted from the call's arrival.",
-    "upstreams.*.breaker": "When to leave it alone for a while.",
-    "upstreams.*.breaker.failures": "Failures in a row that open the breaker.",
-    "upstreams.*.breaker.open_for": "How long it stays open at first.",
+    "admin.port": "Port to listen on; 0 takes a free port, which the log names.",
+    "redis": "State shared by workers and replicas.",
+    "redis.url": "Address of Redis, of any node of a cluster, or of sentinels: "
+    "`redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster`; `rediss` is TLS. A password in it must be "
+    "percent-encoded; it is never printed.",
+    "redis.password": "Password, as it is: any characters. A user goes into the URL: `redis://user@host`.",
+    "redis.timeout": "Longest wait for a reply.",
+    "redis.prefix": "Prefix of the name of every entry.",
+    "redis.on_failure": "While Redis is unavailable: enforce this process's share of each limit, let every "
+    "request pass, or reject every request.",
+    "keys": "Clients' keys, see [Security](security.md#keys). Without keys, no client needs one.",
+    "keys[].name": "Name in metrics, logs and reports.",
+    "keys[].key": "The key itself, at least 8 characters. Set this or `key_sha256`.",
+    "keys[].key_sha256": "SHA-256 of the key, which keeps the secret out of the file. Set this or `key`.",
+    "keys[].models": "Public models that the key may use, as shell-style patterns.",
+    "keys[].priority": "Class of its requests; `batch` waits behind `interactive`.",
+    "keys[].limits": "Limits of the key; null is no limit.",
+    "keys[].limits.rpm": "Requests per minute.",
+    "keys[].limits.tpm": "Tokens per minute.",
+    "keys[].limits.concurrency": "Requests at once, including those that wait.",
+    "keys[].limits.usd_per_day": "US dollars per day.",
+    "keys[].engine_fields": "Body fields that steer the engine and that the key may send, see "
+    "[Security](security.md#fields-that-steer-the-engine).",
+    "upstreams": "Servers that answer requests, by name. Names are ASCII; a response header shows them.",
+    "upstreams.*.base_url": "Address up to the part that all endpoints share; it usually ends in `/v1`.",
+    "upstreams.*.kind": "Server software. It decides what can be merged and which load metrics are read; a "
+    "self-hosted engine costs nothing unless it has a `price`.",
+    "upstreams.*.api_key": "Sent as `Authorization: Bearer`.",
+    "upstreams.*.headers": "Headers sent with every attempt.",
+    "upstreams.*.forward_headers": "Client headers to forward; never credentials.",
+    "upstreams.*.max_concurrency": "Concurrency slots; further requests wait in the gateway, in fair order.",
+    "upstreams.*.max_inputs": "Items per embeddings or completions call; longer lists are split.",
+    "upstreams.*.rate": "Rate limit of the upstream; attempts are paced below it.",
+    "upstreams.*.rate.rpm": "Requests per minute.",
+    "upstreams.*.rate.tpm": "Tokens per minute.",
+    "upstreams.*.timeouts": "Timeouts of an attempt.",
+    "upstreams.*.timeouts.connect": "Until the connection is established.",
+    "upstreams.*.timeouts.first_byte": "From sending the request to the first byte of the answer. null: "
+    "120s for streams, `total` for other requests.",
+    "upstreams.*.timeouts.idle": "Between two pieces of a stream, and for a client that stops reading.",
+    "upstreams.*.timeouts.total": "From the request's arrival to a stream's first event, or to the end of "
+    "any other answer.",
+    "upstreams.*.breaker": "Circuit breaker.",
+    "upstreams.*.breaker.failures": "Consecutive failures that open it.",
+    "upstreams.*.breaker.open_for": "How long it stays open the first time.",
     "upstreams.*.breaker.max_open_for": "How long it stays open at most.",
-    "upstreams.*.transport": "The HTTP client: `httptools` is a minimal, fast pool; `aiohttp` also honours "
-    "the proxy variables of the environment.",
-    "upstreams.*.gpu_hour_usd": "What an hour of its machine costs; what a token costs there is then shown, "
-    "see [Usage](usage.md#your-own-engine).",
-    "upstreams.*.cache_salt": "`tenant`: vLLM finds a prefix again only for the key that sent it, see "
+    "upstreams.*.transport": "HTTP client: `httptools` is a minimal, fast pool; `aiohttp` also honors the "
+    "proxy variables of the environment.",
+    "upstreams.*.ca_file": "PEM file of CAs to trust beside the system's, for an upstream whose certificate is "
+    "signed by a private CA; see [Providers](providers.md#private-cas-and-proxies).",
+    "upstreams.*.ask_usage": "Ask for the usage of streams whose clients did not (`stream_options`). A model "
+    "that refuses it is not asked again; `false`: never ask.",
+    "upstreams.*.gpu_hour_usd": "Cost of one hour of its machine; the gateway then reports the cost per "
+    "token, see [Usage](usage.md#your-own-engine).",
+    "upstreams.*.cache_salt": "`tenant`: vLLM reuses a cached prefix only for the key that sent it, see "
     "[Cache](cache.md#the-engines-own-cache).",
-    "models": "Public models: the names that clients ask for.",
-    "models.*.candidates": "What can serve it, in order of preference.",
+    "models": "Public models, by the name that clients ask for.",
+    "models.*.candidates": "Upstreams that can serve the model, in order of preference.",
     "models.*.candidates[].upstream": "Name of an upstream.",
-    "models.*.candidates[].model": "Model name that is sent to it.",
-    "models.*.candidates[].price": "US dollars for a million tokens; 0 is a price. "
-    "null: that of the catalogue, see [Usage](usage.md#prices).",
-    "models.*.candidates[].price.input": "Of the prompt.",
-    "models.*.candidates[].price.output": "Of the answer.",
-    "models.*.candidates[].price.cached_input": "Of what was cached of the prompt; null: as `input`.",
-    "models.*.candidates[].price.cache_write": "Of what is written to the provider's cache; "
-    "null: as `input`.",
-    "models.*.candidates[].price.cache_write_long": "Of what is written there for an hour or more; "
+    "models.*.candidates[].model": "Model name sent to it.",
+    "models.*.candidates[].price": "US dollars per million tokens; 0 is a price. null: the price from the "
+    "catalogue, see [Usage](usage.md#prices).",
+    "models.*.candidates[].price.input": "Prompt tokens.",
+    "models.*.candidates[].price.output": "Answer tokens.",
+    "models.*.candidates[].price.cached_input": "Prompt tokens read from the provider's cache; null: as `input`.",
+    "models.*.candidates[].price.cache_write": "Prompt tokens written to the provider's cache; null: as `input`.",
+    "models.*.candidates[].price.cache_write_long": "Prompt tokens written there for an hour or longer; "
     "null: as `cache_write`.",
-    "models.*.candidates[].context_window": "Tokens that prompt and answer may have together.",
-    "models.*.candidates[].max_output": "Tokens that an answer may have.",
-    "models.*.candidates[].capabilities": "What it can do; null: everything.",
-    "models.*.candidates[].weight": "Its share under `route: weighted`.",
-    "models.*.route": "How a candidate is chosen, see [Routing](routing.md); `priority`: as listed.",
-    "models.*.complexity": "Which calls `route: complexity` sends to the strong candidate, see "
-    "[Complexity](complexity.md). All bounds hold.",
-    "models.*.complexity.strong_share": "Largest share of its calls.",
-    "models.*.complexity.usd_per_day": "Dollars a day that strong answers may cost "
-    "beyond what cheap ones would; null: no bound.",
-    "models.*.complexity.max_strong_share_per_key": "Largest share of one key's calls; "
-    "null: no bound of its own.",
-    "models.*.complexity.weights": "A file that `sluice calibrate` has written; "
-    "null: what comes with Sluice.",
-    "models.*.cascade": "Asking the strong candidate after a look at the cheap one's answer, see "
-    "[Complexity](complexity.md#cascade).",
-    "models.*.cascade.enabled": "Do so, for chat calls that are not streamed.",
-    "models.*.cascade.checks": "What makes an answer doubtful.",
-    "models.*.cascade.min_logprob": "Least mean log probability of an answer's tokens, where the client "
-    "asked for `logprobs`; null: not looked at.",
-    "models.*.shadow": "Calls that the other candidate answers too, for `sluice calibrate`, see "
+    "models.*.candidates[].context_window": "Tokens of prompt and answer together.",
+    "models.*.candidates[].max_output": "Tokens of an answer.",
+    "models.*.candidates[].capabilities": "What the candidate supports; null: everything.",
+    "models.*.candidates[].weight": "Relative share of the requests under `route: weighted`.",
+    "models.*.route": "How a candidate is chosen, see [Routing](routing.md). `priority`: in the order listed.",
+    "models.*.complexity": "Bounds on the requests that `route: complexity` sends to the strong candidate, "
+    "see [Complexity](complexity.md). All of them apply.",
+    "models.*.complexity.strong_share": "Largest share of the model's requests.",
+    "models.*.complexity.usd_per_day": "Dollars per day that strong answers may cost beyond the cheap ones; "
+    "null: unlimited.",
+    "models.*.complexity.max_strong_share_per_key": "Largest share of one key's requests; null: unlimited.",
+    "models.*.complexity.weights": "A file written by `sluice calibrate`; null: the shipped weights.",
+    "models.*.cascade": "Ask the cheap candidate first and the strong one only if the answer fails a check, "
+    "see [Complexity](complexity.md#cascade).",
+    "models.*.cascade.enabled": "Turn it on, for chat requests that are not streamed.",
+    "models.*.cascade.checks": "Checks that an answer must pass.",
+    "models.*.cascade.min_logprob": "Lowest mean log probability of an answer's tokens, if the client asked "
+    "for `logprobs`; null: not checked.",
+    "models.*.shadow": "Send a copy of some requests to the other candidate, for `sluice calibrate`, see "
     "[Complexity](complexity.md#shadow). **Prompts and answers are written to a file.**",
-    "models.*.shadow.share": "Share of its calls; each costs a second answer.",
-    "models.*.shadow.path": "The file.",
-    "models.*.baseline": "What its calls are compared with in the [savings report](savings.md): the first "
-    "candidate of this public model, or a price. null: its own first candidate.",
-    "models.*.baseline.price": "US dollars for a million tokens.",
-    "models.*.baseline.price.input": "Of the prompt.",
-    "models.*.baseline.price.output": "Of the answer.",
-    "models.*.spill_after": "Longest wait for the cheapest candidates; a call that would wait longer "
-    "goes to another one. null: it waits.",
-    "models.*.fallbacks": "Other public models, tried in order when every candidate has failed, or when none "
-    "can do what the body needs (tools, images, ...).",
-    "models.*.on_overflow": "What becomes of a call that does not fit the context window, see "
-    "[Context](context.md).",
-    "models.*.batching": "Fields of the section [batching](#batching) that differ for this model.",
-    "models.*.cache": "Fields of the section [cache](#cache) that differ for this model.",
-    "retry": "Further attempts after a failure that another one may mend.",
-    "retry.attempts": "Calls to the candidates of one model, the first included.",
-    "retry.budget": "Further calls that each request to an upstream earns.",
-    "retry.backoff_base": "Pause before the second attempt; it grows from there.",
+    "models.*.shadow.share": "Share of the requests; each costs a second answer.",
+    "models.*.shadow.max_per_minute": "At most this many second answers a minute per worker process, evenly "
+    "spaced; null: no bound.",
+    "models.*.shadow.path": "File for the pairs of answers.",
+    "models.*.baseline": "What the [savings report](savings.md) compares the model's requests with: the "
+    "first candidate of this public model, or a price. null: the model's own first candidate.",
+    "models.*.baseline.price": "US dollars per million tokens.",
+    "models.*.baseline.price.input": "Prompt tokens.",
+    "models.*.baseline.price.output": "Answer tokens.",
+    "models.*.spill_after": "Longest wait for the preferred candidates; a request that would wait longer "
+    "goes to another candidate. null: it waits.",
+    "models.*.fallbacks": "Other public models, tried in order when every candidate has failed, or when "
+    "none supports what the request needs (tools, images, ...).",
+    "models.*.on_overflow": "What to do with a prompt that exceeds the context window, see [Context](context.md).",
+    "models.*.batching": "Overrides of the section [batching](#batching).",
+    "models.*.cache": "Overrides of the section [cache](#cache).",
+    "retry": "Further attempts after a failure that may be temporary.",
+    "retry.attempts": "Attempts per model, the first included.",
+    "retry.budget": "Retry budget: extra attempts per request to an upstream (0.1 is at most 10 % more load).",
+    "retry.backoff_base": "Pause before the second attempt to the same candidate; it grows from there.",
     "retry.backoff_max": "Longest pause.",
-    "batching": "Which calls are gathered, and merged where the upstream can take several in one.",
-    "batching.policy": "`eager`: send at once while a slot is free; `window`: hold until `max_wait` or full.",
-    "batching.max_size": "Calls in one batch.",
-    "batching.max_tokens": "Estimated input tokens in one batch.",
-    "batching.max_wait": "Longest time that a call is held back; 0 with `eager`: no bound but a free slot.",
-    "batching.max_inflight": "`eager`: batches under way before gathering starts.",
-    "batching.merge_max_output": "Generation merges only up to this `max_tokens`.",
-    "batching.merge_chat": "`auto`: short, alike chat calls may share one call where the engine offers it.",
-    "cache": "Whether equal calls get the answer of the first, see [Cache](cache.md).",
-    "cache.enabled": "Keep answers, and let equal calls share an upstream call.",
-    "cache.ttl": "How long an answer is kept.",
-    "cache.max_bytes": "Memory for answers in each worker; what was used longest ago goes first.",
-    "cache.store": "`memory`: each worker for itself; `redis`: all workers and replicas together.",
-    "usage": "Where spending is kept.",
-    "usage.store": "In a file, in Redis, or nowhere.",
-    "usage.path": "The file of `sqlite`.",
-    "log": "What is logged, see [Operations](operations.md#logs). Never bodies, never secrets.",
-    "log.level": "The least important lines to write; one line a call is `info`.",
+    "batching": "Requests gathered into a batch, and merged where the upstream takes several in one call.",
+    "batching.policy": "`eager`: send at once while a slot is free; `window`: wait for `max_wait` or a full batch.",
+    "batching.max_size": "Requests in a batch.",
+    "batching.max_tokens": "Estimated input tokens in a batch.",
+    "batching.max_wait": "Longest time that a request is held back; 0 with `eager`: until a slot is free.",
+    "batching.max_inflight": "`eager`: batches in flight before gathering starts.",
+    "batching.merge_max_output": "Only generations with at most this `max_tokens` are merged.",
+    "batching.merge_chat": "`auto`: short, similar chat requests may share one call where the engine offers it.",
+    "cache": "Answers equal requests from a cache, see [Cache](cache.md).",
+    "cache.enabled": "Store answers, and let equal requests share one upstream call.",
+    "cache.ttl": "How long an answer is stored.",
+    "cache.max_bytes": "Memory for answers in each worker; the least recently used are evicted first.",
+    "cache.store": "`memory`: separate for each worker; `redis`: shared by all workers and replicas.",
+    "usage": "Where usage and cost are recorded.",
+    "usage.store": "A file, Redis, or nowhere.",
+    "usage.path": "File of `sqlite`.",
+    "log": "Logging, see [Monitoring](monitoring.md#logs). Never bodies, never secrets.",
+    "log.level": "Least severe level that is written; each request is a line whose level depends on its outcome.",
     "log.format": "`auto`: text on a terminal, else JSON.",
-    "traces": "Spans of calls for OpenTelemetry, see [Traces](traces.md).",
-    "traces.enabled": "Send them, by OTLP; where to, `OTEL_EXPORTER_OTLP_ENDPOINT` tells.",
-    "traces.sample": "The share of calls that is traced, of those whose client does not trace itself.",
+    "traces": "OpenTelemetry spans, see [Monitoring](monitoring.md#traces).",
+    "traces.enabled": "Export spans by OTLP to `OTEL_EXPORTER_OTLP_ENDPOINT`.",
+    "traces.sample": "Share of the requests to trace; a client's own `traceparent` decides for its request.",
 }

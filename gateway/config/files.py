@@ -1,4 +1,4 @@
-"""Reads the config's text and the `.env` beside it, and puts every failure into words."""
+"""Reads the config file and the `.env` beside it; every failure becomes a readable message."""
 
 import io
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ MAX_BYTES: Final = 1024 * 1024
 
 
 class UnreadableError(Exception):
-    """A file cannot be read; the message says why, and what to do."""
+    """A file cannot be read; the message says why and what to do."""
 
 
 def read_text(path: Path) -> str:
-    """The text of a file of at most MAX_BYTES; UnreadableError otherwise."""
+    """The text of a file; UnreadableError if it is missing, too large (MAX_BYTES) or not UTF-8."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -27,7 +27,7 @@ def read_text(path: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) else None
         raise UnreadableError(f"cannot be read: {reason or 'not a path'}") from None
     if len(content) > MAX_BYTES:
-        raise UnreadableError(f"larger than {MAX_BYTES} bytes, which no config is")
+        raise UnreadableError(f"larger than {MAX_BYTES} bytes")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -35,10 +35,10 @@ def read_text(path: Path) -> str:
 
 
 def environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """`.env` of the folder, overlaid by the real environment; UnreadableError if it cannot be read."""
+    """The variables of the folder's `.env`; those of `environ` win. UnreadableError for a bad file."""
     dotenv = folder / ".env"
     if not dotenv.is_file():
         return dict(environ)
-    # Not interpolated: a "$" in a secret stays one.
+    # Without interpolation, so that a "$" in a secret stays a "$".
     values = dotenv_values(stream=io.StringIO(read_text(dotenv)), interpolate=False)
     return {name: value for name, value in values.items() if value is not None} | dict(environ)

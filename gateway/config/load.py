@@ -1,23 +1,25 @@
-"""From a file to a Config, or to the list of everything that is wrong with it."""
+"""Loads a config file: a `Config`, or the list of all its problems."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gateway.config.cross_checks import cross_problems, header_problems, unmatched_patterns
+from gateway.config.cross_checks import cross_problems, header_problems
 from gateway.config.environment import Expander, TooLargeError
 from gateway.config.files import UnreadableError, environment, read_text
 from gateway.config.model import Config
 from gateway.config.optional_upstreams import leave_out, take_blank_keys
 from gateway.config.problems import Problem, printable
 from gateway.config.reader import Reader
+from gateway.config.warnings import odd_models, prices_per_token, unmatched_patterns
 from gateway.config.yaml_loader import BrokenYamlError, parse
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """A config, or problems. `configured` holds the fields that the user wrote, such as `keys.limits`."""
+    """A config or its problems. `configured` has the kinds of the written fields, such as `keys.limits`."""
 
     config: Config | None = None
     problems: list[Problem] = []
@@ -26,38 +28,65 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 def load(path: Path, environ: Mapping[str, str], server: Mapping[str, object] | None = None) -> Loaded:
-    """Read the file, and the `.env` beside it; `server` overrides fields of the server section.
+    """Read the file and the `.env` beside it; `server` overrides fields of the server section.
 
-    Never raises for anything that stands in the file or keeps it from being read.
+    Never raises, whatever the file contains and whether or not it can be read.
     """
-    place = printable(str(path))
+    file = printable(str(path))
     try:
         text = read_text(path)
     except UnreadableError as error:
-        return _failed(place, str(error))
+        return _failed(file, str(error))
     try:
         variables = environment(path.parent, environ)
     except UnreadableError as error:
         return _failed(printable(str(path.parent / ".env")), str(error))
-    expander = Expander(variables)
+    dotenv = printable(str(path.parent / ".env"))
+    expander = Expander(variables, dotenv)
     try:
         document, problems = parse(text)
         document = expander.expand(document)
     except (BrokenYamlError, TooLargeError) as error:
-        return _failed(place, str(error))
+        return _failed(file, str(error))
     if not isinstance(document, dict):
-        what = "is empty" if document is None else "holds no fields"
-        return _failed(place, f"{what}; it needs upstreams and models")
-    return _checked(_overridden(document, server or {}), problems + expander.problems)
+        found = "is empty" if document is None else "contains no fields"
+        return _failed(file, f"{found}; it needs upstreams and models")
+    if "model_list" in document and "models" not in document:
+        return _failed(file, f"this is LiteLLM's config; convert it: sluice import-litellm {file}")
+    loaded = _checked(_overridden(document, server or {}), problems + expander.problems)
+    return _with_variables(loaded, expander, dotenv)
 
 
-def _failed(place: str, message: str) -> Loaded:
-    return Loaded(problems=[Problem(place, message)])
+def _with_variables(loaded: Loaded, expander: Expander, dotenv: str) -> Loaded:
+    """Name the empty variable behind a wrong value, and warn of texts that are no reference."""
+    problems = [
+        Problem(problem.path, _empty(expander.empty[problem.path], problem.path, dotenv))
+        if problem.path in expander.empty
+        else problem
+        for problem in loaded.problems
+    ]
+    wrong = {problem.path for problem in problems}
+    blank = [
+        f"{path}: environment variable {name} is empty"
+        for path, name in expander.empty.items()
+        if path not in wrong and ".headers." in path
+    ]
+    warnings = [*loaded.warnings, *expander.warnings, *blank]
+    return replace(loaded, problems=problems, warnings=warnings)
+
+
+def _empty(name: str, path: str, dotenv: str) -> str:
+    optional = f"; ${{{name}:-}} leaves the upstream out" if path.endswith(".api_key") else ""
+    return f"environment variable {name} is empty; set it, or put it into {dotenv}{optional}"
+
+
+def _failed(file: str, message: str) -> Loaded:
+    return Loaded(problems=[Problem(file, message)])
 
 
 def _overridden(document: dict[str, Any], server: Mapping[str, object]) -> dict[str, Any]:
     section = document.get("server")
-    # A section that is no mapping is left for the reader to report.
+    # A section that is not a mapping is left for the reader to report.
     if not server or not isinstance(section, dict | None):
         return document
     return {**document, "server": (section or {}) | {name: str(value) for name, value in server.items()}}
@@ -68,12 +97,12 @@ def _checked(document: dict[str, Any], problems: list[Problem]) -> Loaded:
     reader = Reader()
     config = reader.config(document)
     problems += reader.problems
-    warnings = list(unmatched_patterns(config))
-    told = {problem.path for problem in problems}
+    warnings = [*unmatched_patterns(config), *odd_models(config), *prices_per_token(config)]
+    reported = {problem.path for problem in problems}
     for problem in (*cross_problems(config, reader.written), *header_problems(config)):
-        # One line for each mistake: what is wrong in itself need not fit the rest too.
-        inside_replaced = any(problem.path.startswith(f"{place}.") for place in reader.replaced)
-        if problem.path not in told and not inside_replaced:
+        # One line for each mistake: a value that is wrong by itself need not match other fields.
+        inside_replaced = any(problem.path.startswith(f"{path}.") for path in reader.replaced)
+        if problem.path not in reported and not inside_replaced:
             problems.append(problem)
     config, left_out, empty = leave_out(config, blank)
     if not problems:

@@ -1,12 +1,13 @@
-"""The whole configuration as frozen structs; field names, defaults and units are the documented ones.
+"""The configuration as frozen structs, with the documented names and defaults.
 
-Durations are float seconds, sizes int bytes, money int nano-dollars. The annotations are the schema:
-`read.py` walks them, and each scalar type of `scalars.py` carries the parser of its text.
+Durations are float seconds, sizes int bytes, amounts of money int nano-dollars. The annotations are the
+schema: `reader.py` and `json_schema.py` follow them, and each scalar type of `scalars.py` parses its text.
 """
 
 import hashlib
 from collections.abc import Mapping
 from typing import Literal
+from urllib.parse import quote
 
 from gateway.config.complexity import CascadeConfig, ComplexityConfig, ShadowConfig
 from gateway.config.engine_fields import EngineField
@@ -29,15 +30,18 @@ from gateway.config.scalars import (
     Path,
     PositiveSeconds,
     Prefix,
+    RedisPassword,
     RedisUrl,
     Seconds,
     TcpPort,
     Timezone,
+    TokenPrice,
     WeightScalar,
     WholeNumber,
     Workers,
 )
 from gateway.config.scalars import Section as Section
+from gateway.core.units import Secret
 
 UpstreamKind = Literal["openai", "vllm", "sglang", "llamacpp"]
 TransportName = Literal["httptools", "aiohttp"]
@@ -51,19 +55,20 @@ MIB = 1024 * KIB
 
 
 class DrainConfig(Section, frozen=True, kw_only=True):
-    """Shutdown: seconds before the port closes, then seconds that open calls may still take."""
+    """Shutdown: seconds until the port closes, then seconds for open requests to finish."""
 
     delay: Seconds = 0.0
     timeout: Seconds = 45.0
 
 
 class ServerConfig(Section, frozen=True, kw_only=True):
-    """The main port. `heartbeat` None means off."""
+    """The main port. A `heartbeat` of None is off, `learned_path` None is beside the ledger."""
 
     host: Host = "127.0.0.1"
     port: TcpPort = 8080
     workers: Workers = 1
     max_body: Bytes = 32 * MIB
+    max_answer: Bytes | None = None
     max_body_memory: Bytes = 1024 * MIB
     body_timeout: PositiveSeconds = 30.0
     keepalive_timeout: PositiveSeconds = 75.0
@@ -71,6 +76,7 @@ class ServerConfig(Section, frozen=True, kw_only=True):
     heartbeat: Heartbeat = 15.0
     cors_origins: tuple[Origin, ...] = ()
     timezone: Timezone = "UTC"
+    learned_path: Path | None = None
     drain: DrainConfig = DrainConfig()
 
 
@@ -82,16 +88,26 @@ class AdminConfig(Section, frozen=True, kw_only=True):
 
 
 class RedisConfig(Section, frozen=True, kw_only=True):
-    """Shared state. The whole address is secret, for it may hold a password."""
+    """Redis, for shared state. The whole address is secret because it may contain a password."""
 
     url: RedisUrl
+    password: RedisPassword | None = None
     timeout: PositiveSeconds = 0.02
     prefix: Prefix = "sluice"
     on_failure: Literal["local", "open", "closed"] = "local"
 
+    def address(self) -> Secret:
+        """The URL to connect to, with the password inside it."""
+        if self.password is None:
+            return self.url
+        scheme, _, rest = self.url.reveal().partition("://")
+        login, _, tail = rest.rpartition("@")
+        user = login.removesuffix(":")
+        return Secret(f"{scheme}://{user}:{quote(self.password.reveal(), safe='')}@{tail}")
+
 
 class LimitsConfig(Section, frozen=True, kw_only=True):
-    """What one key may use; None is no limit. `usd_per_day` is in nano-dollars."""
+    """The limits of one key; None is no limit. `usd_per_day` is in nano-dollars."""
 
     rpm: Count | None = None
     tpm: Count | None = None
@@ -100,7 +116,7 @@ class LimitsConfig(Section, frozen=True, kw_only=True):
 
 
 class KeyConfig(Section, frozen=True, kw_only=True):
-    """A client's key: exactly one of `key` and `key_sha256` (lower-case hex) is set."""
+    """A client's key; either `key` or `key_sha256` (lower-case hex) is set, never both."""
 
     name: Name
     key: KeyText | None = None
@@ -111,21 +127,21 @@ class KeyConfig(Section, frozen=True, kw_only=True):
     engine_fields: tuple[EngineField, ...] = ()
 
     def digest(self) -> bytes:
-        """SHA-256 of the key; what a presented key is looked up by."""
+        """The SHA-256 of the key, by which authentication finds it."""
         if self.key is not None:
             return hashlib.sha256(self.key.reveal().encode()).digest()
         return bytes.fromhex(self.key_sha256.reveal() if self.key_sha256 is not None else "")
 
 
 class RateConfig(Section, frozen=True, kw_only=True):
-    """What an upstream allows us, per minute; None is no limit."""
+    """The rate limit that an upstream sets for the gateway, per minute; None is no limit."""
 
     rpm: Count | None = None
     tpm: Count | None = None
 
 
 class TimeoutsConfig(Section, frozen=True, kw_only=True):
-    """Seconds. `first_byte` None is 120 for streams and `total` for the rest."""
+    """Timeouts in seconds. A `first_byte` of None is 120 for streams and `total` for other calls."""
 
     connect: PositiveSeconds = 2.0
     first_byte: PositiveSeconds | None = None
@@ -134,7 +150,7 @@ class TimeoutsConfig(Section, frozen=True, kw_only=True):
 
 
 class BreakerConfig(Section, frozen=True, kw_only=True):
-    """Failures in a row that open the breaker, and seconds that it stays open, first and at most."""
+    """Consecutive failures that open the circuit breaker, and for how many seconds: at first and at most."""
 
     failures: Count = 5
     open_for: PositiveSeconds = 5.0
@@ -142,7 +158,7 @@ class BreakerConfig(Section, frozen=True, kw_only=True):
 
 
 class UpstreamConfig(Section, frozen=True, kw_only=True):
-    """A server that answers calls. Every header value is a Secret, for many are credentials."""
+    """A server that answers requests. Every header value is a Secret because many are credentials."""
 
     name: str
     base_url: BaseUrl
@@ -156,22 +172,24 @@ class UpstreamConfig(Section, frozen=True, kw_only=True):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     breaker: BreakerConfig = BreakerConfig()
     transport: TransportName = "httptools"
+    ca_file: Path | None = None
+    ask_usage: Flag = True
     gpu_hour_usd: Amount | None = None
     cache_salt: Literal["tenant"] | None = None
 
 
 class PriceConfig(Section, frozen=True, kw_only=True):
-    """Nano-dollars per million tokens. What is None costs as `input`, a long write as a write."""
+    """Nano-dollars per million tokens. None costs as `input`; for `cache_write_long`, as `cache_write`."""
 
-    input: Amount
-    output: Amount
-    cached_input: Amount | None = None
-    cache_write: Amount | None = None
-    cache_write_long: Amount | None = None
+    input: TokenPrice
+    output: TokenPrice
+    cached_input: TokenPrice | None = None
+    cache_write: TokenPrice | None = None
+    cache_write_long: TokenPrice | None = None
 
 
 class CandidateConfig(Section, frozen=True, kw_only=True):
-    """One way to serve a model. `model` is the name sent upstream, by default the public one."""
+    """An upstream that can serve a model. `model` is the name sent there, by default the public name."""
 
     upstream: Name
     model: Name
@@ -183,20 +201,20 @@ class CandidateConfig(Section, frozen=True, kw_only=True):
 
 
 class BaselinePriceConfig(Section, frozen=True, kw_only=True):
-    """Nano-dollars per million tokens. No cache of a provider's stands behind it."""
+    """Nano-dollars per million tokens, without the discount of a provider's cache."""
 
-    input: Amount
-    output: Amount
+    input: TokenPrice
+    output: TokenPrice
 
 
 class BaselineConfig(Section, frozen=True, kw_only=True):
-    """A price that calls are compared with."""
+    """A price that requests are compared with in the savings report."""
 
     price: BaselinePriceConfig
 
 
 class BatchingConfig(Section, frozen=True, kw_only=True):
-    """How calls are gathered and merged."""
+    """How requests are gathered into batches and merged."""
 
     policy: Literal["eager", "window", "off"] = "eager"
     max_size: Count = 32
@@ -208,7 +226,7 @@ class BatchingConfig(Section, frozen=True, kw_only=True):
 
 
 class CacheConfig(Section, frozen=True, kw_only=True):
-    """Whether, where and how long answers are kept."""
+    """Whether, where and for how long answers are cached."""
 
     enabled: Flag = False
     ttl: PositiveSeconds = 3600.0
@@ -217,9 +235,9 @@ class CacheConfig(Section, frozen=True, kw_only=True):
 
 
 class ModelConfig(Section, frozen=True, kw_only=True):
-    """A public model. `batching` and `cache` are the top sections with this model's overrides in them.
+    """A public model. `batching` and `cache` are the top-level sections with this model's overrides applied.
 
-    `baseline` names a public model, or a price.
+    `baseline` names a public model or gives a price.
     """
 
     name: str
@@ -237,7 +255,7 @@ class ModelConfig(Section, frozen=True, kw_only=True):
 
 
 class RetryConfig(Section, frozen=True, kw_only=True):
-    """Calls to the candidates of a model, the share of extra calls, the bounds of the pause in seconds."""
+    """Attempts per model, the ratio of the retry budget, and the bounds of the back-off in seconds."""
 
     attempts: Count = 2
     budget: Fraction = 0.1
@@ -246,21 +264,21 @@ class RetryConfig(Section, frozen=True, kw_only=True):
 
 
 class UsageConfig(Section, frozen=True, kw_only=True):
-    """Where spending is kept."""
+    """Where usage and cost are recorded."""
 
     store: Literal["sqlite", "redis", "off"] = "sqlite"
     path: Path = "./sluice-usage.db"
 
 
 class LogConfig(Section, frozen=True, kw_only=True):
-    """How much is logged and in which shape."""
+    """How much is logged, and in which format."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
 
 
 class TracesConfig(Section, frozen=True, kw_only=True):
-    """Whether calls are told to OpenTelemetry, and the share of those that no client traces itself."""
+    """Whether spans are exported, and the sampling ratio of requests without a `traceparent`."""
 
     enabled: Flag = False
     sample: Fraction = 1.0

@@ -1,4 +1,4 @@
-"""What is wrong with a config and where, in words that fit on one line and quote no secret."""
+"""Problems of a config: where they are and what to do, on one line each, without any secret."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ _LONGEST: Final = 60
 
 
 class Problem(NamedTuple):
-    """One mistake: its place, such as `models.auto.candidates[1].upstream`, and what to do about it."""
+    """One mistake: its path, such as `models.auto.candidates[1].upstream`, and what to do about it."""
 
     path: str
     message: str
@@ -33,11 +33,18 @@ def printable(text: str) -> str:
 
 
 def join(path: str, name: str) -> str:
-    """The place of a field or named entry below `path`."""
+    """The path of a field or named entry below `path`."""
     return f"{path}.{plain(name)}" if path else plain(name)
 
 
+def nearest(wrong: str, known: Iterable[str]) -> str | None:
+    """The known name that is spelled most like a wrong one, case aside; None when none is near."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(wrong[:_LONGEST].lower(), names, n=1, cutoff=0.6)
+    return names[close[0]] if close else None
+
+
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """`; did you mean "port"?` when a known name is close, `""` when none is."""
-    close = difflib.get_close_matches(wrong[:_LONGEST], list(known), n=1, cutoff=0.6)
-    return f"; did you mean {quoted(close[0])}?" if close else ""
+    """`; did you mean "small"?` when a known name is near, `""` when none is."""
+    name = nearest(wrong, known)
+    return f"; did you mean {quoted(name)}?" if name is not None else ""

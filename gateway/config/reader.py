@@ -1,9 +1,7 @@
-"""Walks the annotations of `model.py` over a document and reports all that does not fit, with its place."""
+"""Reads a document into a `Config` along the annotations of `model.py` and reports every misfit."""
 
-import functools
-import types
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
@@ -15,63 +13,44 @@ from gateway.config.model import (
     Config,
     ModelConfig,
     Section,
-    UpstreamConfig,
 )
 from gateway.config.problems import Problem, did_you_mean, join, quoted
-from gateway.config.scalars import Scalar, model_name, upstream_name
+from gateway.config.scalars import Scalar
+from gateway.config.schema import NAMED, annotations, defaults, file_fields, is_section, is_union
+from gateway.config.suggestions import suggestion
 from gateway.core.units import Secret
 
-_NAMED: Final = {UpstreamConfig: upstream_name, ModelConfig: model_name}
 _NULLS: Final = ("null", "~")
+_FORMER_CHOICES: Final = {"lean": "httptools"}
 
 
 class _Invalid:
-    """What a value that was reported reads as, until a default or a stand-in takes its place."""
+    """What a reported value reads as, until a default or a stand-in replaces it."""
 
 
 _INVALID: Final = _Invalid()
 
 
-@functools.cache
-def schema(section: type[Section]) -> dict[str, Any]:
-    """The fields of a section with their annotations, in order."""
-    hints = get_type_hints(section, include_extras=True)
-    return {field: hints[field] for field in section.__struct_fields__}
-
-
-@functools.cache
-def _defaults(section: type[Section]) -> dict[str, Any]:
-    fields = msgspec.structs.fields(section)
-    return {
-        field.name: field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-        for field in fields
-        if not field.required
-    }
-
-
-def _is_section(wanted: Any) -> bool:
-    return isinstance(wanted, type) and issubclass(wanted, Section)
-
-
-def _stand_in(wanted: Any) -> Any:
-    """A value of the wanted type for one that is missing or wrong, so that later checks need no care."""
-    origin = get_origin(wanted)
+def _stand_in(annotation: Any) -> Any:
+    """A value of the right type for a missing or wrong one, so that later checks need no special case."""
+    origin = get_origin(annotation)
     if origin in (Annotated, Literal):
-        return _stand_in(get_args(wanted)[0]) if origin is Annotated else get_args(wanted)[0]
-    if _is_section(wanted):
-        required = schema(wanted).keys() - _defaults(wanted).keys()
-        return wanted(**{field: _stand_in(schema(wanted)[field]) for field in required})
-    if wanted is Secret:
+        return _stand_in(get_args(annotation)[0]) if origin is Annotated else get_args(annotation)[0]
+    if is_section(annotation):
+        required = annotations(annotation).keys() - defaults(annotation).keys()
+        return annotation(**{name: _stand_in(annotations(annotation)[name]) for name in required})
+    if annotation is Secret:
         return Secret("")
-    return {} if origin is Mapping else (origin or wanted)()
+    return {} if origin is Mapping else (origin or annotation)()
 
 
 class Reader:
-    """Reads one document. Afterwards `problems`, `written` (places) and `configured` (fields) are filled,
-    and `replaced` holds the places of whole sections that were wrong and have a stand-in.
+    """Reads one document and collects what later checks need.
 
-    A place is `keys[0].limits.rpm`, its field `keys.limits.rpm`: without the indices and the names that the
-    user chose. Values of null, `{}` and `[]` do not count as written.
+    A path such as `keys[0].limits.rpm` says where a value is; its kind, `keys.limits.rpm`, leaves out the
+    indices and the names that the user chose. `problems` lists the misfits. `written` has the paths and
+    `configured` the kinds of the fields with a value (null, `{}` and `[]` are none). `replaced` has the paths
+    of sections that were wrong as a whole and are stand-ins now.
     """
 
     def __init__(self) -> None:
@@ -79,49 +58,49 @@ class Reader:
         self.written: set[str] = set()
         self.configured: set[str] = set()
         self.replaced: set[str] = set()
-        # What a section's absent fields are, where the model's own default is not the answer.
+        # Defaults that depend on the document; they override the constants of the struct.
         self._presets: dict[type[Section], dict[str, Any]] = {}
 
     def config(self, document: dict[str, Any]) -> Config:
-        """The Config; one to be used only while `problems` stays empty."""
+        """The Config; use it only when `problems` is empty."""
         values: dict[str, Any] = {}
-        self._unknown(schema(Config), document, "")
+        self._report_unknown(file_fields(Config), document, "", "")
         # Models last: they start from the batching and cache sections.
-        for field in sorted(schema(Config), key="models".__eq__):
-            if field == "models":
+        for name in sorted(file_fields(Config), key="models".__eq__):
+            if name == "models":
                 inherited = {"batching": values["batching"], "cache": values["cache"]}
                 self._presets[ModelConfig] = inherited
                 self._presets[BatchingConfig] = msgspec.structs.asdict(inherited["batching"])
                 self._presets[CacheConfig] = msgspec.structs.asdict(inherited["cache"])
-            values[field] = self._field(Config, field, document, "", "")
+            values[name] = self._field(Config, name, document, "", "")
         return Config(**values)
 
-    def _field(self, section: type[Section], field: str, given: dict[str, Any], path: str, kind: str) -> Any:
-        """A field's value; the default, or a stand-in, where it is absent or wrong."""
-        place, name = join(path, field), join(kind, field)
-        defaults = _defaults(section) | self._presets.get(section, {})
-        wanted = schema(section)[field]
+    def _field(self, section: type[Section], name: str, raw: dict[str, Any], path: str, kind: str) -> Any:
+        """The value of a field of `raw`; its default, or a stand-in, where it is absent or wrong."""
+        field_path, field_kind = join(path, name), join(kind, name)
+        absent = defaults(section) | self._presets.get(section, {})
+        annotation = annotations(section)[name]
         value: Any = _INVALID
-        if field in given:
-            if given[field] not in (None, {}, []):
-                self.written.add(place)
-                self.configured.add(name)
-            value = self._value(wanted, given[field], place, name)
-        elif field not in defaults:
-            self._report(place, "required, but missing")
+        if name in raw:
+            if raw[name] not in (None, {}, []):
+                self.written.add(field_path)
+                self.configured.add(field_kind)
+            value = self._value(annotation, raw[name], field_path, field_kind)
+        elif name not in absent:
+            self._report(field_path, "required, but missing")
         if value is not _INVALID:
             return value
-        return defaults[field] if field in defaults else _stand_in(wanted)
+        return absent[name] if name in absent else _stand_in(annotation)
 
-    def _value(self, wanted: Any, raw: Any, path: str, kind: str) -> Any:
+    def _value(self, annotation: Any, raw: Any, path: str, kind: str) -> Any:
         if raw is UNSET:
             self.replaced.add(path)
             return _INVALID
-        origin, arguments = get_origin(wanted), get_args(wanted)
-        if origin in (Union, types.UnionType):
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if is_union(annotation):
             if raw is None or (isinstance(raw, str) and raw in _NULLS):
                 return None
-            sections = [one for one in arguments if isinstance(raw, dict) and _is_section(one)]
+            sections = [option for option in arguments if isinstance(raw, dict) and is_section(option)]
             return self._value(sections[0] if sections else arguments[0], raw, path, kind)
         if origin is Annotated:
             return self._scalar(arguments[1], raw, path)
@@ -131,18 +110,18 @@ class Reader:
             return self._list(origin, arguments[0], raw, path, kind)
         if origin is Mapping:
             return self._mapping(arguments[0], arguments[1], raw, path, kind)
-        return self._section(wanted, raw, path, kind)
+        return self._section(annotation, raw, path, kind)
 
     def _section(self, section: type[Section], raw: Any, path: str, kind: str) -> Any:
-        fields = [field for field in schema(section) if not (section in _NAMED and field == "name")]
+        names = list(file_fields(section))
         if raw is None:
             raw = {}
         if not isinstance(raw, dict):
             self.replaced.add(path)
-            return self._wrong(path, raw, f"must be fields such as {', '.join(fields[:3])}", private=True)
-        self._unknown(fields, raw, path)
-        values = {field: self._field(section, field, raw, path, kind) for field in fields}
-        if section in _NAMED:
+            return self._wrong(path, raw, f"must be fields such as {', '.join(names[:3])}", private=True)
+        self._report_unknown(names, raw, path, kind)
+        values = {name: self._field(section, name, raw, path, kind) for name in names}
+        if section in NAMED:
             values["name"] = self._presets[section]["name"]
         return section(**values)
 
@@ -150,71 +129,69 @@ class Reader:
         if raw is None:
             return {}
         if not isinstance(raw, dict):
-            return self._wrong(
-                path, raw, "must be names, each with what belongs to it below it", private=True
-            )
-        named = value_type in _NAMED
-        name_rule = Scalar(_NAMED[value_type]) if named else get_args(key_type)[1]
+            return self._wrong(path, raw, "must be names, each with its fields below it", private=True)
+        named = value_type in NAMED
+        key_scalar = Scalar(NAMED[value_type]) if named else get_args(key_type)[1]
         values = {}
         for key, item in raw.items():
-            place = join(path, key)
-            self._scalar(name_rule, key, place)
+            item_path = join(path, key)
+            self._scalar(key_scalar, key, item_path)
             if named:
                 self._presets.setdefault(value_type, {})["name"] = key
             if value_type is ModelConfig:
                 self._presets[CandidateConfig] = {"model": key}
-            value = self._value(value_type, item, place, kind)
+            value = self._value(value_type, item, item_path, kind)
             values[key] = self._named_stand_in(value_type, key) if value is _INVALID else value
         return values
 
-    def _named_stand_in(self, wanted: Any, name: str) -> Any:
-        stand_in = _stand_in(wanted)
-        return msgspec.structs.replace(stand_in, name=name) if wanted in _NAMED else stand_in
+    def _named_stand_in(self, annotation: Any, name: str) -> Any:
+        stand_in = _stand_in(annotation)
+        return msgspec.structs.replace(stand_in, name=name) if annotation in NAMED else stand_in
 
-    def _list(self, kind_of_list: Any, wanted: Any, raw: Any, path: str, kind: str) -> Any:
+    def _list(self, list_type: Any, annotation: Any, raw: Any, path: str, kind: str) -> Any:
         if raw is None:
-            return kind_of_list()
+            return list_type()
         if not isinstance(raw, list):
-            private = isinstance(wanted, type) and issubclass(wanted, Section)
-            return self._wrong(
-                path, raw, "must be a list, such as [a, b] or lines that begin with -", private=private
-            )
-        values = [self._value(wanted, item, f"{path}[{i}]", kind) for i, item in enumerate(raw)]
-        # The places of the others must stay what they are, so a wrong item is not dropped.
-        return kind_of_list(_stand_in(wanted) if value is _INVALID else value for value in values)
+            allowed = "must be a list, such as [a, b] or lines that begin with -"
+            return self._wrong(path, raw, allowed, private=is_section(annotation))
+        values = [self._value(annotation, item, f"{path}[{i}]", kind) for i, item in enumerate(raw)]
+        # A wrong item is replaced, not dropped: the indices of the items after it must stay right.
+        return list_type(_stand_in(annotation) if value is _INVALID else value for value in values)
 
     def _choice(self, choices: tuple[str, ...], raw: Any, path: str) -> Any:
         # Tools that rewrite YAML turn a plain off into false.
         choice = "off" if raw == "false" and "off" in choices else raw
         if choice in choices:
             return choice
-        hint = did_you_mean(raw, choices) if isinstance(raw, str) else ""
+        hint = ""
+        if isinstance(raw, str):
+            former = _FORMER_CHOICES.get(raw)
+            hint = did_you_mean(former if former is not None and former in choices else raw, choices)
         return self._wrong(path, raw, f"must be one of {', '.join(choices)}", hint=hint)
 
     def _scalar(self, scalar: Scalar, raw: Any, path: str) -> Any:
         try:
             if isinstance(raw, str):
                 return scalar.parse(raw)
-            # Let the parser say what is allowed.
-            scalar.parse("")
+            scalar.parse("")  # its error says what is allowed
         except ValueError as error:
             return self._wrong(path, raw, str(error), private=scalar.private)
         return self._wrong(path, raw, "must be text")
 
-    def _unknown(self, known: Collection[str], given: dict[str, Any], path: str) -> None:
-        for field in given:
-            if field not in known:
-                self._report(join(path, field), f"unknown field{did_you_mean(field, known)}")
+    def _report_unknown(self, known: Collection[str], raw: dict[str, Any], path: str, kind: str) -> None:
+        for name in raw:
+            if name not in known:
+                self._report(join(path, name), f"unknown field{suggestion(kind, name, known)}")
 
     def _wrong(self, path: str, raw: Any, allowed: str, *, hint: str = "", private: bool = False) -> _Invalid:
-        self._report(path, f"{allowed}; found {_found(raw, private)}{hint}")
+        self._report(path, f"{allowed}; found {_described(raw, private)}{hint}")
         return _INVALID
 
     def _report(self, path: str, message: str) -> None:
         self.problems.append(Problem(path, message))
 
 
-def _found(raw: Any, private: bool) -> str:
+def _described(raw: Any, private: bool) -> str:
     if isinstance(raw, str):
         return "text" if private else quoted(raw)
     if raw is None:

@@ -1,30 +1,40 @@
-"""The scalar types of the schema. Each carries the parser of its text and, where it differs, how it is shown.
+"""The scalar types of the schema: how each reads its text, shows its value and describes itself.
 
-YAML hands every scalar over as text (see `yaml_text.py`), so `8080`, `"8080"` and `${PORT}` read alike and
-`off` is never a boolean. A parser raises ValueError whose text tells what is allowed, with an example.
+The YAML loader hands every scalar over as text, so `8080`, `"8080"` and `${PORT}` read alike and `off` is
+never a boolean. A parser raises ValueError with a message that says what is allowed, with an example.
 """
 
 import ipaddress
 import re
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
 from gateway.core.units import MASK, NANO, Secret, parse_duration, parse_size, parse_usd
 
+_Json = Mapping[str, object]
+
 
 class Section(Struct, frozen=True, kw_only=True):
-    """Base of every section."""
+    """Base class of every section."""
 
 
-class Scalar(NamedTuple):
-    """Marks a scalar field: `parse` reads its text, `show` prints it, `private` keeps it out of messages."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Scalar:
+    """Annotation of a scalar field.
+
+    `parse` reads its text and `show` prints its value; problems never quote a `private` one. `takes` is for
+    the reference page; `json` holds the JSON Schemas of what YAML may make of a literal value.
+    """
 
     parse: Callable[[str], Any]
+    takes: str = "text"
+    json: tuple[_Json, ...] = ({"type": ["string", "number", "boolean"]},)
     show: Callable[[Any], Any] = lambda value: value
     private: bool = False
 
@@ -32,6 +42,7 @@ class Scalar(NamedTuple):
 _FAR: Final = 10**12
 _INTEGER: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _FRACTION: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,9})?", re.ASCII)
+_SMALL_NUMBER: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,18})?([eE]-[0-9]{1,2})?", re.ASCII)
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", re.ASCII)
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", re.ASCII)
 _HEX_DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
@@ -39,18 +50,19 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
 _GRAPHIC: Final = re.compile(r"[!-~]+", re.ASCII)
 
 
-def _whole(low: int, high: int, example: int) -> Callable[[str], int]:
+def _number_or_text(pattern: str, kind: str = "number", **bounds: float) -> tuple[_Json, ...]:
+    return {"type": kind, **bounds}, {"type": "string", "pattern": f"^{pattern}$"}
+
+
+def _whole(low: int, high: int, example: int, takes: str = "") -> Scalar:
     def parse(text: str) -> int:
         if _INTEGER.fullmatch(text) is None or not low <= int(text) <= high:
             span = f"of at least {low}" if high == _FAR else f"from {low} to {high}"
             raise ValueError(f"must be a whole number {span}, such as {example}")
         return int(text)
 
-    return parse
-
-
-def _seconds(text: str) -> float:
-    return parse_duration(text)
+    bounds = {"minimum": low} if high == _FAR else {"minimum": low, "maximum": high}
+    return Scalar(parse, takes or f"{low} to {high}", _number_or_text(_INTEGER.pattern, "integer", **bounds))
 
 
 def _positive_seconds(text: str) -> float:
@@ -96,16 +108,24 @@ def _show_amount(nanos: int) -> int | float:
     return nanos // NANO if nanos % NANO == 0 else float(Decimal(nanos) / NANO)
 
 
-def _fraction(text: str) -> float:
-    if _FRACTION.fullmatch(text) is None or float(text) > 10:
-        raise ValueError("must be a number from 0 to 10, such as 0.1")
-    return float(text)
+def _price(text: str) -> int:
+    try:
+        return parse_usd(text)
+    except ValueError as error:
+        # LiteLLM and others give prices for one token, often as 2.5e-07.
+        each = Decimal(text) * 1_000_000 if _SMALL_NUMBER.fullmatch(text) else Decimal(0)
+        if not 0 < each <= 1000 or round(each, 9) != each:
+            raise
+        raise ValueError(f"{error}; prices are for a million tokens ({each.normalize():f})") from None
 
 
-def _share(text: str) -> float:
-    if _FRACTION.fullmatch(text) is None or float(text) > 1:
-        raise ValueError("must be a number from 0 to 1, such as 0.3")
-    return float(text)
+def _up_to(high: int, example: float) -> Scalar:
+    def parse(text: str) -> float:
+        if _FRACTION.fullmatch(text) is None or float(text) > high:
+            raise ValueError(f"must be a number from 0 to {high}, such as {example}")
+        return float(text)
+
+    return Scalar(parse, f"0 to {high}", _number_or_text(_FRACTION.pattern, minimum=0, maximum=high))
 
 
 def _log_probability(text: str) -> float:
@@ -129,9 +149,9 @@ def _name(text: str) -> str:
 
 
 def upstream_name(text: str) -> str:
-    """An upstream's name; it travels in a response header, hence ASCII. ValueError tells what is allowed."""
+    """The name of an upstream: ASCII, because a response header carries it. ValueError for any other text."""
     if len(_name(text)) > 64 or not text.isascii():
-        raise ValueError("must be 1 to 64 printable ASCII characters, for it stands in a response header")
+        raise ValueError("must be 1 to 64 printable ASCII characters, because a response header carries it")
     return text
 
 
@@ -148,7 +168,7 @@ def _host(text: str) -> str:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        # Digits and dots alone are a mistyped address, not a name.
+        # Only digits and dots: a mistyped address, not a name.
         if _HOST_NAME.fullmatch(text) is None or not text.strip("0123456789."):
             raise ValueError(
                 "must be an address or a host name without port or brackets, such as 127.0.0.1, 0.0.0.0 or ::"
@@ -183,19 +203,58 @@ def _base_url(text: str) -> str:
     return text.rstrip("/")
 
 
+_REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_REDIS_EXAMPLE: Final = "redis://127.0.0.1:6379/0"
+_REDIS_PASSWORD: Final = "percent-encode the password (@ is %40, / %2F, # %23, ? %3F), or put it into redis.password"
+_REDIS_DATABASE: Final = re.compile(r"/*[0-9]{0,5}/*", re.ASCII)
+_SENTINEL_PATH: Final = re.compile(r"/[A-Za-z0-9._-]+(/[0-9]{0,5})?", re.ASCII)
+
+
 def _redis_url(text: str) -> Secret:
-    url = _split(text, ("redis", "rediss", "unix"), "redis://127.0.0.1:6379/0")
-    if not (url.path if url.scheme == "unix" else url.hostname):
-        raise ValueError("must name where Redis listens, such as redis://127.0.0.1:6379/0")
+    """No message quotes a part of the text: where a password ends in it is exactly what may be wrong."""
+    scheme, found, rest = text.partition("://")
+    if "@" in rest:
+        authority = re.split("[/?#]", rest, maxsplit=1)[0]
+        if authority.count("@") != rest.count("@") or authority.count("@") > 1:
+            raise ValueError(f"holds an @ besides the one before the host; {_REDIS_PASSWORD}")
+        if _GRAPHIC.fullmatch(rest) is None or re.search(r"[\[\]]", authority.rpartition("@")[0]):
+            raise ValueError(f"holds characters that no address may hold; {_REDIS_PASSWORD}")
+    if "#" in rest:
+        raise ValueError(f"must hold no #; {_REDIS_PASSWORD}")
+    if not found or not scheme.endswith("+sentinel"):
+        url = _split(text, _REDIS_SCHEMES, _REDIS_EXAMPLE)
+        if not (url.path if url.scheme == "unix" else url.hostname):
+            raise ValueError(f"must name where Redis listens, such as {_REDIS_EXAMPLE}")
+        if url.scheme != "unix" and _REDIS_DATABASE.fullmatch(url.path) is None:
+            raise ValueError(f"must end with the number of a database or nothing, such as {_REDIS_EXAMPLE}")
+        return Secret(text)
+    example = "redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
+    login, at, tail = rest.rpartition("@")
+    hosts, _, path = tail.partition("/")
+    if _SENTINEL_PATH.fullmatch("/" + path.partition("?")[0]) is None:
+        raise ValueError(f"must name the sentinels and their master, such as {example}")
+    for host in hosts.split(","):
+        if not _split(f"{scheme}://{login}{at}{host}", _REDIS_SCHEMES, example).hostname:
+            raise ValueError(f"must name each sentinel's host, such as {example}")
     return Secret(text)
 
 
 def _show_redis_url(secret: Secret) -> str:
-    url = urlsplit(secret.reveal())
-    user, at, place = url.netloc.rpartition("@")
-    login = f"{user.partition(':')[0]}:{MASK}@" if at else ""
-    # redis-py takes a password from the query too.
-    return f"{url.scheme}://{login}{place}{url.path}{'?' + MASK if url.query else ''}"
+    scheme, _, rest = secret.reveal().partition("://")
+    login, at, tail = rest.rpartition("@")
+    if at:
+        # Without a colon it may be a password in the place of the user.
+        user, colon, _ = login.partition(":")
+        login = f"{user}:{MASK}" if colon else MASK
+    # redis-py accepts a password in the query too.
+    path, mark, _ = tail.partition("?")
+    return f"{scheme}://{login}{at}{path}{mark}{MASK if mark else ''}"
+
+
+def _redis_password(text: str) -> Secret:
+    if not text:
+        raise ValueError("must not be empty; leave it out (or null) if Redis asks for none")
+    return Secret(text)
 
 
 def _origin(text: str) -> str:
@@ -222,7 +281,7 @@ def _prefix(text: str) -> str:
     return text
 
 
-_LONGEST_KEY = 512  # characters that the door looks at
+_LONGEST_KEY: Final = 512  # characters; authentication reads no more
 
 
 def _key(text: str) -> Secret:
@@ -261,34 +320,42 @@ def _header_value(text: str) -> Secret:
     return Secret(text)
 
 
-def _mask(secret: Secret) -> str:
-    return str(secret)
+_DURATIONS: Final = _number_or_text(r"[0-9]{1,9}(\.[0-9]{1,9})?\s?(ms|s|m|h)?", minimum=0)
+_SIZES: Final = _number_or_text(r"[0-9]{1,15}\s?(B|KiB|MiB|GiB)?", "integer", minimum=1)
+_AMOUNTS: Final = _number_or_text(r"[0-9]{1,12}(\.[0-9]{1,9})?", minimum=0)
+_LOG_PROBABILITIES: Final = _number_or_text(f"-?{_FRACTION.pattern}", minimum=-10, maximum=0)
+_FLAGS: Final = ({"type": "boolean"}, {"enum": ["on", "yes", "off", "no", "true", "false"]})
+_OFF: Final = {"enum": ["off", False, "false"]}
+"""`off` as text, and as YAML 1.1 reads it."""
 
-
-Count = Annotated[int, Scalar(_whole(1, _FAR, 64))]
-WholeNumber = Annotated[int, Scalar(_whole(0, _FAR, 64))]
-WeightScalar = Annotated[int, Scalar(_whole(0, 1_000_000, 1))]
-Workers = Annotated[int, Scalar(_whole(1, 1024, 4))]
-TcpPort = Annotated[int, Scalar(_whole(0, 65535, 8080))]
-Fraction = Annotated[float, Scalar(_fraction)]
-ShareScalar = Annotated[float, Scalar(_share)]
-LogProbability = Annotated[float, Scalar(_log_probability)]
-Flag = Annotated[bool, Scalar(_flag)]
-Seconds = Annotated[float, Scalar(_seconds, _show_seconds)]
-PositiveSeconds = Annotated[float, Scalar(_positive_seconds, _show_seconds)]
-Heartbeat = Annotated[float | None, Scalar(_heartbeat, _show_seconds)]
-Bytes = Annotated[int, Scalar(_size, _show_size)]
-Amount = Annotated[int, Scalar(parse_usd, _show_amount)]
+Count = Annotated[int, _whole(1, _FAR, 64, "whole number from 1")]
+WholeNumber = Annotated[int, _whole(0, _FAR, 64, "whole number from 0")]
+WeightScalar = Annotated[int, _whole(0, 1_000_000, 1)]
+Workers = Annotated[int, _whole(1, 1024, 4)]
+TcpPort = Annotated[int, _whole(0, 65535, 8080)]
+Fraction = Annotated[float, _up_to(10, 0.1)]
+ShareScalar = Annotated[float, _up_to(1, 0.3)]
+LogProbability = Annotated[float, Scalar(_log_probability, "-10 to 0", _LOG_PROBABILITIES)]
+Flag = Annotated[bool, Scalar(_flag, "`true`, `false`", _FLAGS)]
+Seconds = Annotated[float, Scalar(parse_duration, "duration", _DURATIONS, _show_seconds)]
+PositiveSeconds = Annotated[float, Scalar(_positive_seconds, "duration above 0", _DURATIONS, _show_seconds)]
+Heartbeat = Annotated[
+    float | None, Scalar(_heartbeat, "duration above 0, or `off`", (*_DURATIONS, _OFF), _show_seconds)
+]
+Bytes = Annotated[int, Scalar(_size, "size", _SIZES, _show_size)]
+Amount = Annotated[int, Scalar(parse_usd, "decimal number", _AMOUNTS, _show_amount)]
+TokenPrice = Annotated[int, Scalar(_price, "decimal number", _AMOUNTS, _show_amount)]
 Name = Annotated[str, Scalar(_name)]
-Path = Annotated[str, Scalar(_path)]
-Host = Annotated[str, Scalar(_host)]
-Origin = Annotated[str, Scalar(_origin)]
-Timezone = Annotated[str, Scalar(_timezone)]
+Path = Annotated[str, Scalar(_path, "path")]
+Host = Annotated[str, Scalar(_host, "address or host name")]
+Origin = Annotated[str, Scalar(_origin, "origins")]
+Timezone = Annotated[str, Scalar(_timezone, "time zone name")]
 Prefix = Annotated[str, Scalar(_prefix)]
-BaseUrl = Annotated[str, Scalar(_base_url, private=True)]
-RedisUrl = Annotated[Secret, Scalar(_redis_url, _show_redis_url, private=True)]
-KeyText = Annotated[Secret, Scalar(_key, _mask, private=True)]
-Digest = Annotated[Secret, Scalar(_digest, _mask, private=True)]
-ApiKey = Annotated[Secret, Scalar(_api_key, _mask, private=True)]
-HeaderName = Annotated[str, Scalar(_header_name)]
-HeaderText = Annotated[Secret, Scalar(_header_value, _mask, private=True)]
+BaseUrl = Annotated[str, Scalar(_base_url, "http(s) address", private=True)]
+RedisUrl = Annotated[Secret, Scalar(_redis_url, "redis address", show=_show_redis_url, private=True)]
+RedisPassword = Annotated[Secret, Scalar(_redis_password, show=str, private=True)]
+KeyText = Annotated[Secret, Scalar(_key, show=str, private=True)]
+Digest = Annotated[Secret, Scalar(_digest, "64 hex digits", show=str, private=True)]
+ApiKey = Annotated[Secret, Scalar(_api_key, show=str, private=True)]
+HeaderName = Annotated[str, Scalar(_header_name, "header names")]
+HeaderText = Annotated[Secret, Scalar(_header_value, show=str, private=True)]

@@ -1,20 +1,19 @@
 """The effective config in the shape of the file, with every secret masked."""
 
-import types
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import yaml
 
-from gateway.config.model import Config, ModelConfig, Section, UpstreamConfig
-from gateway.config.reader import schema
+from gateway.config.model import Config, Section
+from gateway.config.schema import file_fields, is_union
 from gateway.core.units import MASK, Secret
 
 _HARMLESS: Final = frozenset(
     {"anthropic-beta", "anthropic-version", "http-referer", "openai-beta", "openai-organization"}
     | {"openai-project", "user-agent", "x-title"}
 )
-"""Headers that are shown with their values. Any other may hold a credential, whatever it is called."""
+"""Headers shown with their values. The value of any other header may be a credential."""
 
 
 def effective(config: Config) -> dict[str, Any]:
@@ -23,26 +22,22 @@ def effective(config: Config) -> dict[str, Any]:
 
 
 def as_yaml(config: Config) -> str:
-    """The config as YAML that, but for its masked secrets, loads to the same config."""
+    """The config as YAML that loads to the same config, masked secrets aside."""
     return yaml.safe_dump(effective(config), sort_keys=False, width=110)
 
 
 def _section(section: Section) -> dict[str, Any]:
-    named = isinstance(section, UpstreamConfig | ModelConfig)
-    return {
-        field: _value(wanted, getattr(section, field))
-        for field, wanted in schema(type(section)).items()
-        if not (named and field == "name")
-    }
+    fields = file_fields(type(section))
+    return {name: _value(annotation, getattr(section, name)) for name, annotation in fields.items()}
 
 
-def _value(wanted: Any, value: Any) -> Any:
-    origin, arguments = get_origin(wanted), get_args(wanted)
+def _value(annotation: Any, value: Any) -> Any:
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if isinstance(value, Section):
         return _section(value)
     if origin is Annotated:
         return arguments[1].show(value)
-    if origin in (Union, types.UnionType):
+    if is_union(annotation):
         return None if value is None else _value(arguments[0], value)
     if origin is Mapping:
         return {name: _entry(arguments[1], name, item) for name, item in value.items()}
@@ -53,7 +48,7 @@ def _value(wanted: Any, value: Any) -> Any:
     return value
 
 
-def _entry(wanted: Any, name: str, value: Any) -> Any:
+def _entry(annotation: Any, name: str, value: Any) -> Any:
     if isinstance(value, Secret):  # a header's value
         return value.reveal() if name.lower() in _HARMLESS else MASK
-    return _value(wanted, value)
+    return _value(annotation, value)

@@ -1,8 +1,8 @@
-"""YAML to plain dicts, lists, text and None: strict, bounded, and with every scalar as text.
+"""Parses YAML into plain dicts, lists, text and None: strictly, within bounds, every scalar as text.
 
-The schema knows what each scalar must be, so YAML's own guesses (`off` is false, `1:30` is 90, `012` is 10,
-`1.10` loses its zero) never apply; only a plain `null`, `~` or nothing is None. Tags and duplicate keys are
-refused, anchors and merge keys are fine.
+The schema knows the type of each scalar, so YAML's guesses (`off` is false, `1:30` is 90, `012` is 10, `1.10`
+loses its zero) never apply; only a plain `null`, `~` or nothing is None. Tags and duplicate keys are
+rejected, anchors and merge keys work.
 """
 
 from typing import Any, Final
@@ -11,6 +11,7 @@ import yaml
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from gateway.config.problems import Problem, join, quoted
+from gateway.config.yaml_errors import at, explained
 
 _TEXT: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -18,11 +19,11 @@ _MOST_MERGED: Final = 100
 
 
 class BrokenYamlError(Exception):
-    """The text is no YAML that can be used; the message has line and column and quotes no value."""
+    """The text is not usable YAML; the message has line and column and quotes no value."""
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with text for every scalar but null; tags and duplicate keys become problems."""
+    """SafeLoader that makes every scalar except null text; tags and duplicate keys become problems."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -46,7 +47,7 @@ class _Loader(yaml.SafeLoader):
         return event
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
-        # Looked at before construction, for that folds merged keys in, which may repeat.
+        # Checked before construction, which folds in merged keys; those may repeat.
         node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
@@ -55,8 +56,8 @@ class _Loader(yaml.SafeLoader):
             elif key.tag != _MERGE:
                 key.tag = _TEXT
                 if key.value in lines:
-                    twice = f"{quoted(key.value)} stands twice; the first is in line {lines[key.value]}"
-                    self._report(key, twice, below=key.value)
+                    message = f"{quoted(key.value)} is set twice; the first is in line {lines[key.value]}"
+                    self._report(key, message, below=key.value)
                 lines[key.value] = key.start_mark.line + 1
         node.value = [pair for pair in node.value if isinstance(pair[0], ScalarNode)]
         return node
@@ -64,11 +65,9 @@ class _Loader(yaml.SafeLoader):
     def flatten_mapping(self, node: MappingNode) -> None:
         for key, value in node.value:
             if key.tag == _MERGE and isinstance(value, SequenceNode) and len(value.value) > _MOST_MERGED:
-                raise BrokenYamlError(
-                    _at(value.start_mark, f"more than {_MOST_MERGED} mappings merged at once")
-                )
+                raise BrokenYamlError(_at(value.start_mark, f"more than {_MOST_MERGED} mappings merged at once"))
         super().flatten_mapping(node)
-        # Merged lists of lists of mappings would grow without bound if repeats stayed; the last one wins.
+        # With repeats, merged lists of lists of mappings would grow without bound; the last value wins.
         node.value = list({key.value: (key, value) for key, value in node.value}.values())
 
     def _report(self, at: Any, message: str, below: str | None = None) -> None:
@@ -90,13 +89,13 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _at(mark: Any, message: str) -> str:
-    return f"line {mark.line + 1}, column {mark.column + 1}: {message}"
+    return at(mark.line, mark.column, message)
 
 
 def parse(text: str) -> tuple[Any, list[Problem]]:
-    """The document as dicts with text keys, lists, text and None, and what is wrong but can be read past.
+    """The document as dicts with text keys, lists, text and None, and the problems that parsing survives.
 
-    BrokenYamlError, with line and column, when nothing can be read.
+    BrokenYamlError, with line and column, when the text cannot be parsed at all.
     """
     try:
         loader = _Loader(text)
@@ -105,32 +104,12 @@ def parse(text: str) -> tuple[Any, list[Problem]]:
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
-        raise BrokenYamlError(_explained(error)) from None
+        raise BrokenYamlError(explained(error, text)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise BrokenYamlError(f"line {line}: a character that YAML does not allow") from None
     except (ValueError, OverflowError):
         # PyYAML lets these escape for code points and version numbers out of range.
-        raise BrokenYamlError("an escape sequence or a %YAML line holds a number out of range") from None
+        raise BrokenYamlError("an escape sequence or a %YAML line contains a number out of range") from None
     except RecursionError:
         raise BrokenYamlError("nested too deeply") from None
-
-
-# PyYAML's own words for these say too little, or quote the text, which may be a key pasted without quotes.
-_CLEARER: Final = {
-    "found undefined alias": "text that begins with * is an alias without its anchor; put it in quotes",
-    "second occurrence": "an anchor (text that begins with &) of this name stands twice",
-    "found undefined tag handle": "text that begins with ! is a tag; put it in quotes",
-    "duplicate tag handle": "a tag directive stands twice",
-    "but found another document": "a second document begins here; a config is one document",
-    "found character '\\t'": "a tab; indent with spaces",
-    "expected ',' or '}', but got '{'": 'a "{" here; inside braces, ${NAME} needs quotes: "${NAME}"',
-    "mapping values are not allowed here": 'a ":" here: wrong indentation, or a value that needs quotes?',
-}
-
-
-def _explained(error: yaml.MarkedYAMLError) -> str:
-    said = error.problem or error.context or "not valid YAML"
-    mark = error.problem_mark or error.context_mark
-    clear = next((words for start, words in _CLEARER.items() if said.startswith(start)), said)
-    return _at(mark, clear) if mark is not None else clear

@@ -1,1 +1,1 @@
-"""gateway/context_window"""
+"""Prompts over the context window: recognise, reroute or trim them; output caps; truncated answers."""

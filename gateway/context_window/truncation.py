@@ -1,4 +1,4 @@
-"""Answers that were cut short: whether the cap on the output did it, or the context window."""
+"""Records truncated answers, and whether the output cap or the context window was the cause."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,11 +7,11 @@ from gateway.context_window.windows import ContextWindows, cause
 from gateway.core.call import Call, TokenEstimate
 
 LENGTH: Final = "length"
-"""The finish_reason of an answer that was cut short."""
+"""The finish_reason of a truncated answer."""
 
 
 class TruncationRecorder:
-    """Holder for streams, which are known only when they are over; whole answers are told to their client."""
+    """Counts truncated answers: complete ones with a header, streams as a Holder at their end."""
 
     def __init__(
         self,
@@ -19,22 +19,22 @@ class TruncationRecorder:
         estimate: Callable[[Call], TokenEstimate],
         count: Callable[[str, str], None],
     ) -> None:
-        """`estimate` fills in `call.estimate` and gives it; `count(model, cause)` is told of each."""
+        """`estimate` fills in `call.estimate` and returns it; `count(model, cause)` counts each answer."""
         self._windows = windows
         self._estimate = estimate
         self._count = count
 
-    def whole(self, call: Call) -> None:
-        """A whole answer is there, and was cut short."""
+    def record(self, call: Call) -> None:
+        """Count a complete answer that was truncated, and set its header."""
         call.response_notes["x-sluice-truncated"] = f"{LENGTH}; cause={self._counted(call)}"
 
     def settle(self, call: Call, now: float) -> None:
-        """Holder: a stream is over."""
+        """Count a stream that was truncated."""
         if call.finish == LENGTH:
             self._counted(call)
 
     def _counted(self, call: Call) -> str:
         window = self._windows.of(call.candidate) if call.candidate is not None else None
-        met = cause(call.tokens, call.estimate or self._estimate(call), window)
-        self._count(call.model, met)
-        return met
+        reason = cause(call.tokens, call.estimate or self._estimate(call), window)
+        self._count(call.model, reason)
+        return reason

@@ -1,1 +1,1 @@
-"""gateway/core"""
+"""Types shared by every package: calls, callers, errors, tokens, traces, units and the clock."""

@@ -1,6 +1,6 @@
-"""Which day it is where budgets are counted, told by the monotonic clock.
+"""The calendar of budgets: maps the monotonic clock to days in the configured time zone.
 
-Days begin at local midnight, so one in which the clocks are changed has 23 or 25 hours.
+Days begin at local midnight, so a day with a clock change has 23 or 25 hours.
 """
 
 import datetime
@@ -8,16 +8,16 @@ import math
 from typing import Final
 from zoneinfo import ZoneInfo
 
-_HOLD: Final = 3600.0  # a wall clock that is set back by less than this does not bring yesterday back
+_HOLD: Final = 3600.0  # seconds; a wall clock set back by less than this does not return to yesterday
 
 
 class Calendar:
-    """Turns monotonic seconds into days; one comparison a call, and real work once a day."""
+    """Turns monotonic seconds into days. A lookup is one comparison; the real work happens once a day."""
 
     def __init__(self, tz: str, unix: float, monotonic: float) -> None:
         """`tz` is a time zone's name; `unix` and `monotonic` are seconds read at the same moment.
 
-        ValueError, KeyError or OSError (zoneinfo's) for a name that is unknown.
+        Raises zoneinfo's ValueError, KeyError or OSError for an unknown name.
         """
         # UTC needs no time zone database.
         self._zone: datetime.tzinfo = datetime.UTC if tz == "UTC" else ZoneInfo(tz)
@@ -25,10 +25,10 @@ class Calendar:
         self.anchor(unix, monotonic)
 
     def anchor(self, unix: float, monotonic: float) -> None:
-        """Set it again by the wall clock, which may have been corrected.
+        """Realign with the wall clock, which may have been corrected.
 
-        A day that has begun stays when that moves the clock back over midnight by less than an hour: else
-        its money could be spent twice.
+        A correction of less than an hour back over midnight does not reopen yesterday: its budget could be
+        spent twice.
         """
         self._offset = unix - monotonic
         self._measure()
@@ -41,19 +41,19 @@ class Calendar:
         return self._day
 
     def left(self, now: float) -> float:
-        """Seconds from `now` to the end of its day."""
+        """Seconds from `now` until that day ends."""
         self.day(now)
         return self._end - now
 
     def before(self, now: float, days: int) -> str:
-        """The day that lies `days` days before the one at `now`."""
+        """The date `days` days before the day at `now`."""
         today = datetime.date.fromisoformat(self.day(now))
         return (today - datetime.timedelta(days=days)).isoformat()
 
     def _place(self, unix: float) -> None:
-        """Find the day of a moment, and where it begins and ends."""
+        """Set the day that contains a Unix time, and its bounds."""
         date = datetime.datetime.fromtimestamp(math.floor(unix), self._zone).date()
-        if unix >= self._midnight(_next(date)):  # set back over a midnight that was passed: it counts once
+        if unix >= self._midnight(_next(date)):  # the clock was set back over a midnight already passed
             date = _next(date)
         self._day = date.isoformat()
         self._begins, self._ends = self._midnight(date), self._midnight(_next(date))
@@ -63,7 +63,7 @@ class Calendar:
         self._end = self._ends - self._offset
 
     def _midnight(self, date: datetime.date) -> float:
-        """Unix seconds at which a date begins: the first of two midnights, or the jump over a missing one."""
+        """Unix seconds at which a date begins: the first of two midnights, or the gap that skips midnight."""
         return datetime.datetime.combine(date, datetime.time.min, self._zone).timestamp()
 
 

@@ -1,4 +1,4 @@
-"""The words of the pipeline: a call, what it holds, its reply, and what a gate and a layer are."""
+"""The pipeline's types: calls, routes and candidates, leases, replies, gates and layers."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,8 +7,9 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from gateway.core.caller import INTERACTIVE, Caller, Priority
 from gateway.core.errors import Rejection
+from gateway.core.headers import header_text
 from gateway.core.tokens import Price as Price
-from gateway.core.tokens import TokenEstimate as TokenEstimate  # those who know calls know these words too
+from gateway.core.tokens import TokenEstimate as TokenEstimate
 from gateway.core.tokens import TokenUsage as TokenUsage
 from gateway.core.trace import Trace
 
@@ -16,20 +17,23 @@ CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
 BATCH_CHAT: Final = "/v1/chat/completions/batch"
-"""vLLM's: many conversations in one call. Nobody but the gateway itself calls it."""
+"""vLLM's endpoint for many conversations in one request. Only the gateway calls it."""
 
 
 class Candidate:
-    """One way to serve a model: an upstream's name, and the model name that it knows, also as JSON.
+    """An upstream that can serve a route, with the upstream's name for the model.
 
-    `price`, and `context_window` and `max_output` in tokens, are None where they are unknown; so are
-    `capabilities`, and whoever has unknown ones is taken to have all.
+    `encoded` is that name as JSON, `header` as a header value.
+
+    `price`, and `context_window` and `max_output` in tokens, are None when unknown. `capabilities` None means
+    all of them.
     """
 
     __slots__ = (
         "capabilities",
         "context_window",
         "encoded",
+        "header",
         "max_output",
         "model",
         "price",
@@ -51,6 +55,7 @@ class Candidate:
         self.upstream = upstream
         self.model = model
         self.encoded = encoded
+        self.header = header_text(model)
         self.price = price
         self.context_window = context_window
         self.max_output = max_output
@@ -59,9 +64,9 @@ class Candidate:
 
 
 class Route:
-    """A public model: its name, also as JSON, its candidates and fallbacks in the order of the config.
+    """A public model: its name (`encoded`: as JSON), and its candidates and fallbacks in config order.
 
-    `baseline` is what its calls are compared with in the savings report: the first one, if none is declared.
+    The savings report compares calls with `baseline`, by default the first candidate.
     """
 
     __slots__ = ("baseline", "candidates", "encoded", "fallbacks", "name")
@@ -70,12 +75,12 @@ class Route:
         self.name = name
         self.encoded = encoded
         self.candidates = candidates
-        self.fallbacks: tuple[Route, ...] = ()  # set when all routes are there
+        self.fallbacks: tuple[Route, ...] = ()  # set once all routes exist
         self.baseline = candidates[0] if candidates else None
 
 
 class Credentials:
-    """What a client presented, header by header; empty strings count as absent."""
+    """The client's key headers as received; an empty string counts as absent."""
 
     __slots__ = ("api_key", "authorization", "x_api_key")
 
@@ -85,36 +90,47 @@ class Credentials:
         self.api_key = api_key
 
 
-_NOBODY: Final = Credentials(None, None, None)
+_NO_CREDENTIALS: Final = Credentials(None, None, None)
 
 
 class FailedUsage(NamedTuple):
-    """What one attempt used. `estimated`: no upstream has counted it; an input of 0 is then not known yet."""
+    """Tokens used by one failed attempt. With `estimated` the upstream reported no usage, and an input of 0
+    is still unknown.
+    """
 
     candidate: Candidate
     tokens: TokenUsage
     estimated: bool = False
 
 
+class FailedAttempt(NamedTuple):
+    """One failed attempt for the log: what the retry policy calls it, and why, in a closed or masked sentence."""
+
+    upstream: str
+    model: str
+    result: str
+    sentence: str
+
+
 CachedBy = Literal["", "hit", "collapsed"]
-"""What spared a call its own upstream call: a kept answer, or another call under way for the same."""
+"""Why a call needed no upstream call: a cached answer, or an identical call already in flight."""
 
 
 class DeferredBody(Protocol):
-    """A call that several callers share, and whose body is made when it really goes."""
+    """An upstream call shared by several callers; its body is built at the moment it is sent."""
 
     def materialise(self, call: "Call") -> None:
-        """Its permit is there and `call.candidate` is set: make `call.body`. Nobody joins it after this."""
+        """Build `call.body` for `call.candidate`. The batch is closed: no caller joins after this."""
 
     def source_bodies(self) -> Sequence[bytes]:
-        """The requests that have gone with it, as their clients sent them."""
+        """The bodies of the requests in it, as their clients sent them."""
 
 
 class Call:
-    """One request of a client on its way. Times are monotonic seconds; 0.0 means "not yet".
+    """One client request on its way through the gateway. Times are monotonic seconds; 0.0 means "not yet".
 
-    The edge fills the head of it, gates and layers what they find out; at the end it is what metrics, log and
-    limits are settled from.
+    The HTTP server fills in what the request's head says; gates and layers add their decisions. At the end,
+    metrics, log and limits are settled from it.
     """
 
     __slots__ = (
@@ -136,9 +152,11 @@ class Call:
         "day",
         "deadline",
         "endpoint",
+        "error",
         "estimate",
         "estimated",
         "failed_usage",
+        "failures",
         "finish",
         "first_token_at",
         "generated",
@@ -172,55 +190,56 @@ class Call:
         self.request_id = request_id
         self.credentials = credentials
         self.accepted_at = now
-        self.ready_at = now  # the whole body is here
+        self.ready_at = now  # the whole body has arrived
         self.sent_at = 0.0  # the current attempt began
-        self.answered_at = 0.0  # the upstream's answer was complete, or a stream's first event there
-        self.replied_at = 0.0  # a whole answer was ready to be written
+        self.answered_at = 0.0  # the upstream's answer was complete, or a stream's first event arrived
+        self.replied_at = 0.0  # a whole answer was ready to write
         self.first_token_at = 0.0
         self.queue_s = 0.0
-        self.deadline = math.inf  # when the client will have given up, as far as it tells
-        self.headers: Mapping[str, str] = {}  # the client's, names in any case; few of them travel on
+        self.deadline = math.inf  # when the client's own timeout expires, if it announced one
+        self.headers: Mapping[str, str] = {}  # the client's, case-insensitive; few are forwarded
         self.body = b""
         self.model = ""  # as the client asked for it
         self.stream = False
-        self.spans: Sequence[tuple[int, int]] = ()  # where the model's name stands in the body
+        self.spans: Sequence[tuple[int, int]] = ()  # positions of the model name in the body
         self.caller: Caller | None = None
         self.priority: Priority = INTERACTIVE
         self.route: Route | None = None
-        self.candidate: Candidate | None = None  # the one that is tried, or will be first
-        self.candidates: Sequence[Candidate] = ()  # all that may be tried, best first; else as the route says
-        self.max_wait_s = math.inf  # seconds that it may wait for `candidate` while others could take it
-        self.ceiling: int | None = None  # nano-dollars that it may cost at most, where its key has no more
-        self.modified = False  # what goes upstream is not what the client asked for: nobody else's answer
-        self.response_notes: dict[str, str] = {}  # headers of ours that tell what was decided for this call
-        self.upstream_headers: Sequence[
-            tuple[str, str]
-        ] = ()  # headers of the upstream's answer that reach the client
+        self.candidate: Candidate | None = None  # of the current attempt, or of the first
+        self.candidates: Sequence[Candidate] = ()  # in order of preference; empty: the route's own order
+        self.max_wait_s = math.inf  # longest wait for `candidate` while another candidate could take the call
+        self.ceiling: int | None = None  # nano-dollars left in its key's budget, where that bounds the call
+        self.modified = False  # the upstream got something else than the client sent: never cached or shared
+        self.response_notes: dict[str, str] = {}  # response headers about decisions made for this call
+        # Headers of the upstream's answer that reach the client.
+        self.upstream_headers: Sequence[tuple[str, str]] = ()
         self.attempts = 0
-        self.batch: DeferredBody | None = None  # of a call that others share
+        self.batch: DeferredBody | None = None  # of a call that carries other callers' requests
         self.batch_size = 0  # callers that shared the upstream call
-        self.estimate: TokenEstimate | None = None  # made when somebody needs it
-        self.generated = 0  # output tokens that have passed, estimated; for answers without usage
+        self.estimate: TokenEstimate | None = None  # made on first use
+        self.generated = 0  # estimated output tokens relayed so far; for answers without usage
         self.tokens: TokenUsage | None = None
-        self.failed_usage: tuple[FailedUsage, ...] = ()  # by attempts that came to nothing
-        self.estimated = False  # no upstream has counted what it used
-        self.cache_lookup: object = None  # what the cache has to know of it, where it is one to be cached
-        self.cache_hit: Reply | None = None  # the kept answer that it gets: no upstream is asked
+        self.failed_usage: tuple[FailedUsage, ...] = ()  # of failed attempts
+        self.estimated = False  # no upstream reported its usage
+        self.cache_lookup: object = None  # the cache's state for this call, if the call is cacheable
+        self.cache_hit: Reply | None = None  # the cached answer
         self.cached_by: CachedBy = ""
-        self.saved: TokenUsage | None = None  # what its answer took, and this call did not
-        self.saved_cost: int | None = None  # the same in nano-dollars; None where the price is unknown
-        self.finish = ""  # the finish_reason of its answer, of the first choice
-        self.day = ""  # the one whose budget and report it counts for
-        self.needs_usage = False  # somebody needs to know how many tokens it uses
-        self.cost: int | None = None  # nano-dollars; None where the price is unknown
+        self.saved: TokenUsage | None = None  # what the answer had used upstream, if this call did not
+        self.saved_cost: int | None = None  # the same in nano-dollars; None when the price is unknown
+        self.finish = ""  # finish_reason of the first choice
+        self.day = ""  # the day whose budget and report it counts towards
+        self.needs_usage = False  # a layer needs its token usage
+        self.cost: int | None = None  # nano-dollars; None when the price is unknown
+        self.failures: tuple[FailedAttempt, ...] = ()
+        self.error: Rejection | None = None  # what the client got in place of an answer
         self.status = 0
-        self.outcome = "internal_error"  # until something better is known
-        self.trace: Trace | None = None  # of a call that is traced
+        self.outcome = "internal_error"  # until a better one is known
+        self.trace: Trace | None = None  # of a traced call
         self.lease = Lease()
 
     def derive(self, request_id: str) -> "Call":
-        """A call that the gateway makes in place of this one: same way and same patience, nobody's key."""
-        call = Call(self.endpoint, request_id, _NOBODY, self.accepted_at)
+        """A call that the gateway makes in place of this one: same route and deadline, no credentials."""
+        call = Call(self.endpoint, request_id, _NO_CREDENTIALS, self.accepted_at)
         call.ready_at, call.deadline, call.headers = self.ready_at, self.deadline, self.headers
         call.model, call.route, call.candidate = self.model, self.route, self.candidate
         call.caller, call.priority = self.caller, self.priority
@@ -228,9 +247,9 @@ class Call:
         return call
 
     def overhead_s(self, now: float) -> float:
-        """Seconds that the gateway itself took: before the upstream call, and from its answer to ours.
+        """Seconds spent in the gateway itself: before the upstream call and after its answer.
 
-        For a stream only the time up to its first event counts; relaying is part of the upstream's own pace.
+        A stream counts up to its first event only; relaying runs at the upstream's pace.
         """
         before = self.sent_at - self.ready_at - self.queue_s
         after = 0.0 if self.stream else (self.replied_at or now) - self.answered_at
@@ -238,45 +257,45 @@ class Call:
 
 
 class Gate(Protocol):
-    """A decision that needs no waiting: no I/O, no clock, no await."""
+    """A synchronous decision: no I/O, no clock, no await."""
 
     def admit(self, call: Call, now: float) -> Rejection | None:
-        """Let the call pass (None), or refuse it. What the call takes is put into its lease, by the gate."""
+        """Admit the call (None) or reject it. The gate puts whatever the call acquires into its lease."""
 
 
 class Holder(Protocol):
-    """Something that a call holds until it is over."""
+    """A resource that a call holds until it ends."""
 
     def settle(self, call: Call, now: float) -> None:
-        """The call is over: take back what it held, charge what it used."""
+        """End of the call: release what it held and charge what it used."""
 
 
 class Lease:
-    """What a call holds. Settled exactly once, in reverse order of holding, after the last body byte."""
+    """The resources a call holds. Settled exactly once, in reverse order, after the last body byte."""
 
     __slots__ = ("_held", "hold")
 
     def __init__(self) -> None:
         self._held: list[Holder] = []
         self.hold: Callable[[Holder], None] = self._held.append
-        """To be settled when the call is over."""
+        """Add a holder to settle when the call ends."""
 
     def settle(self, call: Call, now: float) -> None:
-        """Let every holder take back its own; a second settling finds nothing to do."""
+        """Settle every holder; calling it again does nothing."""
         try:
             while self._held:
                 self._held.pop().settle(call, now)
         finally:
-            if self._held:  # one has failed: the others take back theirs all the same
+            if self._held:  # a holder raised: settle the rest all the same
                 self.settle(call, now)
 
 
 class Stream(Protocol):
-    """A stream whose first event is there, see `gateway.core.stream`."""
+    """A stream whose first event has arrived; the full protocol is `gateway.core.stream.EventStream`."""
 
 
 class Reply:
-    """What the pipeline answers: a whole body or a stream."""
+    """The pipeline's answer: a whole body or a stream."""
 
     __slots__ = ("body", "status", "stream")
 
@@ -292,7 +311,9 @@ Layer = Callable[[Handler], Handler]
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The built pipeline. `door` sees a request's head, `handle` the whole call; `entries` name it all."""
+    """The built pipeline: `door` gates see a request's head, `handle` takes the whole call, and `entries` are
+    the names of all stages in order.
+    """
 
     door: tuple[Gate, ...]
     handle: Handler

@@ -1,4 +1,4 @@
-"""The words of who calls: a key's class, its limits, and how it stands."""
+"""The caller's types: a key's name, priority class, limits and account."""
 
 from collections.abc import Collection
 from typing import Final, Literal, NamedTuple, Protocol
@@ -11,7 +11,7 @@ BATCH: Final = "batch"
 
 
 class LimitStatus(Struct, frozen=True, gc=False):
-    """What a key has left now, and the seconds until it has its whole limit again."""
+    """What a key has left now, and the seconds until its limits are fully restored."""
 
     requests_left: int
     requests_reset: float
@@ -20,7 +20,7 @@ class LimitStatus(Struct, frozen=True, gc=False):
 
 
 class KeyLimits(NamedTuple):
-    """Limits of one key; None is no limit. `usd_per_day` is in nano-dollars."""
+    """The limits of one key; None means no limit. `usd_per_day` is in nano-dollars."""
 
     rpm: float | None = None
     tpm: float | None = None
@@ -29,20 +29,20 @@ class KeyLimits(NamedTuple):
 
 
 class LimitAccount(Protocol):
-    """A key's account, as far as every answer shows it."""
+    """A key's account, as far as response headers need it."""
 
     @property
     def limits(self) -> KeyLimits:
         """The key's limits."""
 
     def status(self, now: float) -> LimitStatus:
-        """As of now."""
+        """What is left at `now`."""
 
 
 class Caller:
-    """Whose key a call was made with, which public models it may use (None: all), and its limits, if any.
+    """The key a call was made with: its name, its public models (None: all), its account if it has limits.
 
-    `engine_fields` are the fields of a body that steer the engine and that it may send; `*` is all of them.
+    `engine_fields` lists the body fields that steer the engine and that this key may send; `*` means all.
     """
 
     __slots__ = ("account", "engine_fields", "models", "name", "priority")

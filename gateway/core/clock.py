@@ -1,19 +1,18 @@
-"""The only place that reads a clock. Everything else receives `now` as an argument."""
+"""The gateway's clocks. Policies receive `now` as an argument and never read a clock."""
 
 import time
 from collections.abc import Callable
 
 Clock = Callable[[], float]
-"""Answers monotonic seconds."""
+"""Returns seconds."""
 
 monotonic: Clock = time.monotonic
-"""The process's clock; the event loop's `time()` reads the same one."""
-
+"""The process's monotonic clock; the event loop's `time()` reads the same one."""
 
 unix: Clock = time.time
-"""Wall-clock seconds since 1970, which may jump; only to find out which day it is."""
+"""Wall-clock seconds since 1970, which may jump; for dates, never for durations."""
 
 
 def unix_now() -> int:
-    """Wall-clock seconds since 1970, for what people read; never for measuring."""
+    """Whole wall-clock seconds since 1970."""
     return int(time.time())

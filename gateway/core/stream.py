@@ -1,4 +1,4 @@
-"""The words of streams: what a stream tells, who takes it, and how it ends."""
+"""Protocols of event streams: producer, consumer, flow control and final summary."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -8,43 +8,43 @@ from gateway.core.errors import UPSTREAM_TIMEOUT, UpstreamFailure
 
 
 class FlowControl(Protocol):
-    """How fast somebody takes what he is sent."""
+    """Backpressure of a consumer."""
 
     @property
     def full(self) -> bool:
-        """Less than he is sent."""
+        """Whether the consumer reads more slowly than it is sent to."""
 
     def on_drained(self, callback: Callable[[], None] | None) -> None:
-        """Call back each time when there is room again."""
+        """Set the callback for when there is room again; None removes it."""
 
 
 class StreamConsumer(Protocol):
-    """Who a stream is sent to: a client, or somebody who hands it on to several."""
+    """The receiver of a stream: a client, or a fan-out to several clients."""
 
     @property
     def connection(self) -> FlowControl:
-        """What paces the stream."""
+        """The consumer's backpressure."""
 
     def send(self, events: bytes, now: float) -> None:
-        """Some whole events."""
+        """Take one or more complete events."""
 
     def backlog(self) -> int:
-        """Bytes that it was sent and has not taken yet."""
+        """Bytes sent and not yet consumed."""
 
     def abandon(self) -> None:
-        """It has taken nothing for too long."""
+        """Drop a consumer that has read nothing for too long."""
 
 
 class StreamSummary(Protocol):
-    """What a stream has told so far, as `wire.chunks.ChunkReader` has it."""
+    """What has been read from a stream so far; implemented by `wire.openai.chunks.ChunkReader`."""
 
     @property
     def error(self) -> bytes | None:
-        """An error event's data."""
+        """The data of an error event."""
 
     @property
     def tokens(self) -> TokenUsage | None:
-        """What its upstream has counted."""
+        """The usage that the upstream reported."""
 
     @property
     def generated(self) -> int:
@@ -56,25 +56,25 @@ class StreamSummary(Protocol):
 
 
 class EventStream(Protocol):
-    """A stream whose first event is there: `attach` who takes it, wait until it is `over`, `close` it."""
+    """A stream whose first event has arrived: `attach` a consumer, await `finished`, then `close`."""
 
     @property
     def reader(self) -> StreamSummary:
-        """What it tells; the last word is there after `close`."""
+        """The summary so far; final after `close`."""
 
     @property
     def finished(self) -> Awaitable[UpstreamFailure | None]:
-        """None for a good end, else what the client has to be told."""
+        """None for a complete stream, else the failure to report to the client."""
 
     def attach(self, client: StreamConsumer) -> None:
-        """Send what has come so far, and from now on everything as it comes."""
+        """Send the client everything received so far, and every event from now on."""
 
     def close(self) -> None:
-        """Nobody takes it any more."""
+        """Detach the consumer and release the upstream."""
 
 
 def outcome_of(failure: UpstreamFailure | None, *, in_band: bool) -> str:
-    """What became of a stream that had begun. `in_band`: its upstream has told the failure as an event."""
+    """The metric outcome of a committed stream. `in_band`: the upstream sent the failure as an event."""
     if failure is None:
         return "ok"
     return failure.kind.outcome if in_band or failure.kind is UPSTREAM_TIMEOUT else "truncated"

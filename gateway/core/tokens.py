@@ -1,4 +1,4 @@
-"""The words of money: prices, and the tokens that they are for."""
+"""Token counts, token estimates and prices."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,27 +7,28 @@ from msgspec import Struct
 
 
 class Price(NamedTuple):
-    """Nano-dollars per million tokens. A call of more than `tiers[n].above` input tokens has that price."""
+    """Nano-dollars per million tokens. A call with more than `tiers[n].above` input tokens has that price."""
 
     input: int
-    output: int | None  # None: not known, as of models that are listed with what they read only
+    output: int | None  # None: unknown, e.g. where a catalogue lists input prices only
     cached_input: int
-    cache_write: int | None = None  # None: as input
-    cache_write_long: int | None = None  # None: as cache_write
-    tiers: "tuple[Tier, ...]" = ()  # by `above`
+    cache_write: int | None = None  # None: same as input
+    cache_write_long: int | None = None  # None: same as cache_write
+    tiers: "tuple[Tier, ...]" = ()  # sorted by `above`
 
 
 class Tier(NamedTuple):
-    """The price of all tokens of a call whose input is longer than `above`."""
+    """The price of every token of a call with more than `above` input tokens."""
 
     above: int
     price: Price
 
 
 class TokenUsage(NamedTuple):
-    """What a call used. `reasoning` is a part of `output`, the rest are parts of `input`, none beside it.
+    """Tokens used by a call. `reasoning` is included in `output`; the cache counts are included in `input`.
 
-    `cache_write` was written to the provider's cache, `cache_write_long` of it to be kept for longer.
+    `cache_write` tokens were written to the provider's cache, `cache_write_long` of them with the longer
+    lifetime.
     """
 
     input: int = 0
@@ -39,9 +40,9 @@ class TokenUsage(NamedTuple):
 
 
 class TokenEstimate(Struct, frozen=True, gc=False):
-    """Tokens that a call is expected to use, of all `choices` of its answer together.
+    """Tokens that a call is expected to use, over all `choices` of its answer.
 
-    `capped` tells that the client set the output's bound itself; `weight` is what the input was judged by.
+    `capped`: the client bounded the output itself. `weight` is the measure of the input.
     """
 
     input: int

@@ -1,10 +1,10 @@
-"""What a traced call collects on its way; spans are made of it when the call is over."""
+"""The record of a traced call, from which spans are made when the call ends."""
 
 
 class AttemptRecord:
-    """One call to an upstream. Times are monotonic seconds; `ended` 0.0: with the call itself.
+    """One attempt at an upstream. Times are monotonic seconds; `ended` 0.0 means together with the call.
 
-    `waited_s` is how long the call waited for a slot just before it; `error` the code of its failure.
+    `waited_s` is the queueing time just before the attempt; `error` is the code of its failure.
     """
 
     __slots__ = ("began", "ended", "error", "model", "span_id", "upstream", "waited_s")
@@ -20,7 +20,7 @@ class AttemptRecord:
 
 
 class Trace:
-    """The ids of a call's span, of its parent (0: none), and of their trace; and its attempts."""
+    """The ids of a call's trace, span and parent span (0: none), and its attempts."""
 
     __slots__ = ("attempts", "parent_id", "span_id", "trace_id", "waited_s")
 
@@ -29,8 +29,8 @@ class Trace:
         self.parent_id = parent_id
         self.span_id = span_id
         self.attempts: list[AttemptRecord] = []
-        self.waited_s = 0.0  # seconds of waiting that attempts tell of
+        self.waited_s = 0.0  # queueing time already recorded in attempts
 
     def traceparent(self) -> str:
-        """The header for the upstream: its own span begins below the current attempt's (W3C)."""
+        """The W3C `traceparent` header for the upstream; its span becomes a child of the current attempt."""
         return f"00-{self.trace_id:032x}-{self.attempts[-1].span_id:016x}-01"

@@ -1,4 +1,4 @@
-"""Words for quantities that are easy to mix up or to leak: secrets, durations, sizes and money."""
+"""Units that are easy to confuse or to leak: secrets, durations, sizes and money."""
 
 import hmac
 import re
@@ -10,7 +10,7 @@ MASK: Final = "***"
 
 _SECONDS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-# Bounded digits keep absurd numbers (and the cost of parsing them) out.
+# Bounded digits reject absurd numbers and the cost of parsing them.
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?(ms|s|m|h)?", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s?(B|KiB|MiB|GiB)?", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?", re.ASCII)
@@ -21,9 +21,9 @@ _MONEY_ALLOWED: Final = "an amount is a plain decimal number of USD, at most 9 d
 
 
 class Secret:
-    """Text that never prints: `str`, `repr` and `format` give `***`; `reveal()` gives the text.
+    """Text that never prints: `str`, `repr` and `format` give `***`; `reveal()` returns the text.
 
-    It is neither iterable nor encodable as JSON, and compares in constant time with another Secret only.
+    It is neither iterable nor JSON-encodable, and compares only with another Secret, in constant time.
     """
 
     __slots__ = ("_text",)
@@ -32,7 +32,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one place that needs it."""
+        """The text itself."""
         return self._text
 
     def __str__(self) -> str:
@@ -57,24 +57,24 @@ def _bytes(text: str) -> bytes:
 
 
 def parse_duration(value: str | int | float) -> float:
-    """Seconds from `250ms`, `2s`, `5m`, `1h` or plain seconds; ValueError tells what is allowed."""
-    match = _DURATION.fullmatch(_plain(value))
+    """Seconds from `250ms`, `2s`, `5m`, `1h` or plain seconds. ValueError names the allowed forms."""
+    match = _DURATION.fullmatch(_as_text(value))
     if match is None:
         raise ValueError(_DURATION_ALLOWED)
     return float(Decimal(match[1]) * _SECONDS[match[2] or "s"])
 
 
 def parse_size(value: str | int) -> int:
-    """Bytes from `32MiB`, `512KiB`, `1GiB` or a plain number of bytes; ValueError tells what is allowed."""
-    match = _SIZE.fullmatch(_plain(value))
+    """Bytes from `32MiB`, `512KiB`, `1GiB` or a plain number. ValueError names the allowed forms."""
+    match = _SIZE.fullmatch(_as_text(value))
     if match is None:
         raise ValueError(_SIZE_ALLOWED)
     return int(match[1]) * _BYTES[match[2] or ""]
 
 
 def parse_usd(value: str | int | float) -> int:
-    """Nano-dollars from a decimal number of USD, exactly (`0.28` is 280_000_000); ValueError otherwise."""
-    text = _plain(value)
+    """Exact nano-dollars from a decimal number of USD (`0.28` is 280_000_000). ValueError otherwise."""
+    text = _as_text(value)
     if _DECIMAL.fullmatch(text) is None:
         raise ValueError(_MONEY_ALLOWED)
     nanos = Decimal(text) * NANO
@@ -84,13 +84,13 @@ def parse_usd(value: str | int | float) -> int:
 
 
 def usd(nanos: int) -> str:
-    """Nano-dollars (0 or more) as a plain decimal number of USD, exactly: `0.000012`."""
-    whole, part = divmod(nanos, NANO)
-    return f"{whole}.{part:09d}".rstrip("0").removesuffix(".")
+    """Nano-dollars (0 or more) as an exact decimal number of USD: `0.000012`."""
+    dollars, fraction = divmod(nanos, NANO)
+    return f"{dollars}.{fraction:09d}".rstrip("0").removesuffix(".")
 
 
-def _plain(value: str | int | float) -> str:
-    """The text of a value; a float's shortest one, without an exponent, and nothing for a bool."""
+def _as_text(value: str | int | float) -> str:
+    """The text of a value: the shortest one of a float, without an exponent; empty for a bool."""
     if isinstance(value, bool):
         return ""
     if isinstance(value, float):

@@ -1,7 +1,8 @@
-"""One coarse timer for everything that watches the time, instead of a timer object for each call.
+"""One coarse timer shared by everything with a deadline, instead of one timer object per call.
 
-Whoever must act when nothing happens (heartbeats, idle streams, stuck readers) is added while it lives and
-is asked a few times a second. Deadlines are met with the accuracy of one tick.
+Objects that must act on silence (heartbeats, idle streams, stalled readers) register while they live and are
+called a few times a second. Deadlines are accurate to one tick. The idea is Netty's `HashedWheelTimer`,
+without the wheel.
 """
 
 import asyncio
@@ -12,42 +13,42 @@ from gateway.telemetry.logging import logger
 
 
 class Tickable(Protocol):
-    """Something with a deadline."""
+    """An object with a deadline."""
 
     def tick(self, now: float) -> None:
-        """Act if it is time. Must not raise."""
+        """Act if a deadline has passed. Must not raise."""
 
 
 class Ticker:
-    """Asks its watchers every `interval` seconds; costs nothing while there are none."""
+    """Calls its members every `interval` seconds; costs nothing while it has none."""
 
     def __init__(self, interval: float, clock: Clock) -> None:
         """Must be created inside the event loop."""
         self._interval = interval
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._watchers: set[Tickable] = set()
+        self._members: set[Tickable] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, watcher: Tickable) -> None:
-        """Ask this one too, from the next tick on."""
-        self._watchers.add(watcher)
+    def add(self, member: Tickable) -> None:
+        """Call this object too, from the next tick on."""
+        self._members.add(member)
         if self._timer is None:
             self._timer = self._loop.call_later(self._interval, self._tick)
 
-    def discard(self, watcher: Tickable) -> None:
-        """Ask it no more."""
-        self._watchers.discard(watcher)
+    def discard(self, member: Tickable) -> None:
+        """Stop calling this object."""
+        self._members.discard(member)
 
     def _tick(self) -> None:
         now = self._clock()
-        for watcher in tuple(self._watchers):
+        for member in tuple(self._members):
             try:
-                watcher.tick(now)
-            except Exception:  # noqa: BLE001 - one watcher's bug must not stop everybody's clock
-                logger.exception("bug in the gateway; a watcher is given up")
-                self._watchers.discard(watcher)
-        self._timer = self._loop.call_later(self._interval, self._tick) if self._watchers else None
+                member.tick(now)
+            except Exception:  # noqa: BLE001 - a bug in one member must not stop the clock of all others
+                logger.exception("bug in the gateway; dropped a member of the ticker")
+                self._members.discard(member)
+        self._timer = self._loop.call_later(self._interval, self._tick) if self._members else None
 
     def close(self) -> None:
         """Stop the timer."""
@@ -57,5 +58,5 @@ class Ticker:
 
 
 def interval_for(shortest: float) -> float:
-    """A tick that keeps deadlines of `shortest` seconds within a fifth: between 10 ms and half a second."""
+    """The tick interval for deadlines of `shortest` seconds: a fifth of it, from 10 ms to 500 ms."""
     return min(0.5, max(0.01, shortest / 5))

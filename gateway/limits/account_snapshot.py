@@ -1,4 +1,4 @@
-"""What a process last saw of a shared account: the basis of what it tells, and of what it does alone."""
+"""The last state of a shared account that this process saw, for its headers and its local fallback."""
 
 import struct
 from typing import Final, NamedTuple
@@ -12,51 +12,51 @@ _NO_DOLLARS: Final = bytes(_DOLLARS.size)
 
 
 class AccountSnapshot(NamedTuple):
-    """The numbers of one answer, as Redis packed them; they go back to it as they came.
+    """The numbers of one reply, as Redis packed them; they are sent back unchanged.
 
-    They are Redis's time, the theoretical arrival time and all that was ever taken of requests and of tokens,
-    and of the dollars of `day` what is spent and all that was ever reserved. `seen` is when it was seen, in
-    monotonic seconds.
+    They are: Redis's time; the theoretical arrival time and the total ever taken, of requests and of tokens;
+    the dollars spent on `day` and the total ever reserved. `seen` is when the reply came, in monotonic
+    seconds.
     """
 
     day: str = ""
     seen: float = 0.0
     numbers: bytes = bytes(_NUMBERS.size)
 
-    def memory(self, day: str) -> bytes:
-        """What a script needs to notice, and to mend, that Redis has lost writes."""
+    def for_day(self, day: str) -> bytes:
+        """The numbers by which a script notices, and repairs, writes that Redis has lost."""
         return self.numbers if day == self.day else self.numbers[: -_DOLLARS.size] + _NO_DOLLARS
 
     def after(self, day: str, seen: float, numbers: bytes) -> "AccountSnapshot":
-        """A newer one; the dollars stay if it is about a day before."""
+        """The snapshot after a new reply; its dollars stay if the reply is about an earlier day."""
         if day < self.day:
             return AccountSnapshot(self.day, seen, numbers[: -_DOLLARS.size] + self.numbers[-_DOLLARS.size :])
         return AccountSnapshot(day, seen, numbers)
 
     def with_spent(self, day: str, spent: int) -> "AccountSnapshot":
-        """The same, with another day's dollars."""
+        """This snapshot with the dollars of `day`."""
         numbers = self.numbers[: -_DOLLARS.size] + _DOLLARS.pack(spent, spent)
         return self._replace(day=day, numbers=numbers)
 
     def resets(self, now: float) -> tuple[float, float]:
         """Seconds until the meters of requests and of tokens are empty."""
         at, requests, _, tokens, *_ = _NUMBERS.unpack(self.numbers)
-        passed = at + max(0.0, now - self.seen)
-        return max(0.0, requests - passed), max(0.0, tokens - passed)
+        elapsed = at + max(0.0, now - self.seen)
+        return max(0.0, requests - elapsed), max(0.0, tokens - elapsed)
 
     def tokens_taken(self) -> float:
-        """All that the meter of tokens ever took; 0.0 while nothing was seen."""
+        """Total ever taken from the token meter; 0.0 before the first reply."""
         taken: float = _NUMBERS.unpack(self.numbers)[4]
         return taken
 
     def spent(self, day: str) -> int:
-        """Nano-dollars of that day, as far as it was seen."""
+        """Nano-dollars spent on that day, as far as seen."""
         return int(_NUMBERS.unpack(self.numbers)[5]) if day == self.day else 0
 
-    def status(self, terms: KeyLimits, now: float) -> LimitStatus:
-        """What is left now if nobody else has used the key since."""
+    def status(self, limits: KeyLimits, now: float) -> LimitStatus:
+        """What is left now if no other process has used the key since."""
         requests, tokens = self.resets(now)
-        return LimitStatus(_left(terms.rpm, requests), requests, _left(terms.tpm, tokens), tokens)
+        return LimitStatus(_left(limits.rpm, requests), requests, _left(limits.tpm, tokens), tokens)
 
 
 def _left(limit: float | None, reset: float) -> int:

@@ -1,7 +1,7 @@
-"""How many bytes of request bodies are held, over all calls of this process, and how many may be.
+"""The memory budget for request bodies, over all calls of this process.
 
-A body is in memory from its first byte to the end of its call, waiting included. A thousand calls with images
-that wait for a slot are gigabytes, and where the kernel ends the process for them, every call ends.
+A body stays in memory from its first byte to the end of its call, queueing included. A thousand queued calls
+with images are gigabytes, and if the kernel kills the process for them, every call fails.
 """
 
 from typing import Final
@@ -9,11 +9,11 @@ from typing import Final
 from gateway.core.call import Call
 
 SMALL: Final = 16 * 1024
-"""Bytes of a body that came in one piece and is not counted: the queue is what bounds these."""
+"""Bytes. A body up to this size that arrives in one piece is not counted; the queue bounds their number."""
 
 
 class BodyMemory:
-    """The account. `most` may be set anew; who holds more by then keeps it."""
+    """Bytes held, and the most allowed. `most` may be lowered; bodies already held stay."""
 
     __slots__ = ("held", "most")
 
@@ -21,25 +21,25 @@ class BodyMemory:
         self.held = 0
         self.most = most
 
-    def full(self, more: int) -> bool:
-        """Whether there is no room for so many bytes more."""
-        return self.held + more > self.most
+    def full(self, size: int) -> bool:
+        """Whether `size` more bytes exceed the budget."""
+        return self.held + size > self.most
 
 
 class HeldBody:
-    """Holder: what one call has of it."""
+    """Holder: the bytes of one call."""
 
-    __slots__ = ("_bodies", "_size")
+    __slots__ = ("_memory", "_size")
 
-    def __init__(self, bodies: BodyMemory) -> None:
-        self._bodies = bodies
+    def __init__(self, memory: BodyMemory) -> None:
+        self._memory = memory
         self._size = 0
 
-    def grow(self, more: int) -> None:
-        """So many bytes more have come."""
-        self._size += more
-        self._bodies.held += more
+    def grow(self, size: int) -> None:
+        """Count `size` more bytes."""
+        self._size += size
+        self._memory.held += size
 
     def settle(self, call: Call, now: float) -> None:
-        """The call is over."""
+        """Release the bytes when the call ends."""
         self.grow(-self._size)

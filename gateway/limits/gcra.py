@@ -1,11 +1,11 @@
-"""How much a key may use per minute: GCRA, weighted, with a burst of one whole minute and no window edges.
+"""GCRA: a weighted per-minute rate limit with a burst of a whole minute and no window edges.
 
-The meter is the generic cell rate algorithm of ITU-T I.371 in the form with one number, the theoretical
-arrival time. Seen the other way round it is a bucket that `take` fills and time drains; what stands in it is
-`used`. What was reserved and not used may go back, as long as it is still in the bucket: after a refund the
-bucket holds at least all that was taken later, so that no window ever sees more than limit + rate x time.
+The generic cell rate algorithm of ITU-T I.371, in the form with a single number, the theoretical arrival
+time. Equivalently a leaky bucket that `take` fills and time drains; its content is `used`. Units that were
+reserved and not used can be returned while they are still in the bucket: after a refund the bucket holds at
+least all that was taken later, so no window ever sees more than limit + rate x time.
 
-Every call of a limited key runs through here, so the larger of two is told by a comparison: `max` costs more
+Every call of a limited key runs through here, so the code compares instead of calling `max`, which costs more
 than all the arithmetic.
 """
 
@@ -14,11 +14,11 @@ from typing import Final
 
 MINUTE: Final = 60.0
 SLACK_S: Final = 1e-6
-"""Seconds by which a call may be early: less than a clock shows, more than floats err."""
+"""Seconds by which a call may be early: less than clocks resolve, more than float rounding."""
 
 
 def whole(units: float) -> int:
-    """Whole units, of 0 or more; what is a rounding error short of one counts as one."""
+    """Whole units of `units` >= 0; a unit short by a rounding error counts as whole."""
     return int(units + 1e-6)
 
 
@@ -29,13 +29,13 @@ class Meter:
 
     def __init__(self, limit: float, burst: float | None = None) -> None:
         self.limit = limit
-        self.tat = -math.inf  # when the bucket will be empty
-        self.admitted = 0.0  # all that was ever taken: marks a call's place in the bucket
+        self.tat = -math.inf  # theoretical arrival time: when the bucket will be empty
+        self.admitted = 0.0  # total ever taken; marks a call's position in the bucket
         self._unit_s = MINUTE / limit
         self._full_s = (limit if burst is None else burst) * self._unit_s
 
     def used(self, now: float) -> float:
-        """Units in the bucket; after a debt more than fit in it."""
+        """Units in the bucket; in debt, more than fit in it."""
         tat = self.tat
         return (tat - now) / self._unit_s if tat > now else 0.0
 
@@ -59,7 +59,7 @@ class Meter:
         return tat - now if tat > now else 0.0
 
     def wait(self, units: float, now: float) -> float:
-        """Seconds until so many units fit; 0.0 means now, infinity never."""
+        """Seconds until `units` fit; 0.0 means now, infinity never."""
         cost = units * self._unit_s
         if cost > self._full_s + SLACK_S:
             return math.inf
@@ -68,15 +68,15 @@ class Meter:
         return early if early > SLACK_S else 0.0
 
     def take(self, units: float, now: float) -> float:
-        """Put units into the bucket, whether they fit or not; gives the mark for `give_back`."""
+        """Put units into the bucket, whether they fit or not; returns the mark for `give_back`."""
         tat = self.tat
         self.tat = (tat if tat > now else now) + units * self._unit_s
         self.admitted += units
         return self.admitted
 
     def give_back(self, unused: float, mark: float, now: float) -> None:
-        """Take out what a call reserved and did not use, as far as it has not drained yet."""
-        refund = self.used(now) - (self.admitted - mark)  # the rest of what was taken before has drained
+        """Return units that a call reserved and did not use, as far as they have not drained yet."""
+        refund = self.used(now) - (self.admitted - mark)  # what is left of the units taken up to the mark
         if refund > unused:
             refund = unused
         if refund > 0:

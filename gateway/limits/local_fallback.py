@@ -1,4 +1,4 @@
-"""One process without Redis: its share of the limits, from where the shared account was last seen."""
+"""The degraded mode of an account while Redis is away: this process's share of the limits."""
 
 from typing import Final
 
@@ -11,56 +11,63 @@ from gateway.limits.gcra import Meter
 
 
 class LocalFallback:
-    """A spell without Redis. `share` is how many processes there are; 0 admits without any limit.
+    """One period without Redis. `processes` share the limits; 0 admits without any limit.
 
-    It begins at the level last seen, not at a fresh burst. What it adds to that level is what the shared
-    account has to hear of afterwards: the levels of all processes then add up to what one would show.
+    It starts at the level of the snapshot, not with a fresh burst. Only what it adds to that level is merged
+    into the shared account afterwards, so the levels of all processes add up to what a single process would
+    show.
     """
 
-    def __init__(self, terms: KeyLimits, share: int, sight: AccountSnapshot, busy: int, now: float) -> None:
-        """`busy` is how many places this process holds in Redis."""
-        self._terms = terms
-        self._share = share
-        self._sight = sight
-        requests_reset, tokens_reset = sight.resets(now)
+    def __init__(
+        self, limits: KeyLimits, processes: int, snapshot: AccountSnapshot, in_flight: int, now: float
+    ) -> None:
+        """`in_flight` is how many slots this process holds in Redis."""
+        self._limits = limits
+        self._processes = processes
+        self._snapshot = snapshot
+        requests_reset, tokens_reset = snapshot.resets(now)
         self._requests_from, self._tokens_from = now + requests_reset, now + tokens_reset
         self.open: Final[dict[str, Reservation]] = {}
-        """Reservations under way, by id."""
+        """Unsettled reservations by id."""
         self.net: Final[dict[str, int]] = {}
-        """Nano-dollars by day: spent, or reserved by what is under way."""
-        self._account = Account(self._terms_of(""))
-        self._account.in_flight = busy
+        """Nano-dollars by day: spent, or reserved by unsettled reservations."""
+        self._account = Account(self._share(""))
+        self._account.in_flight = in_flight
         if self._account.requests is not None:
             self._account.requests.tat = self._requests_from
         if self._account.tokens is not None:
             self._account.tokens.tat = self._tokens_from
 
-    def reserve(self, ask: ReservationRequest, day: str, now: float, id: str) -> Reservation | Denial:
-        """As Account does. A call larger than the share is let through into an empty meter, and owed for."""
-        account, owed = self._account, 0
+    def reserve(self, request: ReservationRequest, day: str, now: float, id: str) -> Reservation | Denial:
+        """Reserve as `Account.reserve` does.
+
+        A call larger than the share, but not than the whole limit, is admitted when the meter is empty and
+        leaves it in debt.
+        """
+        account, debt = self._account, 0
         if day > account.day:
-            account.limits = self._terms_of(day)
-        share, whole = account.limits.tpm, self._terms.tpm
-        if share is not None and whole is not None and share < ask.committed <= whole:
-            owed = ask.committed - int(share)
-            ask = replace(ask, committed=int(share))
-        outcome = account.reserve(ask, day, now, id)
+            account.limits = self._share(day)
+        share, limit = account.limits.tpm, self._limits.tpm
+        if share is not None and limit is not None and share < request.committed <= limit:
+            debt = request.committed - int(share)
+            request = replace(request, committed=int(share))
+        outcome = account.reserve(request, day, now, id)
         if isinstance(outcome, Reservation):
-            if owed and account.tokens is not None:
-                outcome.tokens += owed
-                outcome.watermark = account.tokens.take(owed, now)
+            if debt and account.tokens is not None:
+                outcome.tokens += debt
+                outcome.watermark = account.tokens.take(debt, now)
             self.open[id] = outcome
             self.net[outcome.day] = self.net.get(outcome.day, 0) + outcome.cost
         return outcome
 
     def settle(self, reservation: Reservation, tokens: int, cost: int, now: float) -> None:
-        """As Account does."""
+        """Settle as `Account.settle` does."""
         del self.open[reservation.id]
         self.net[reservation.day] += cost - reservation.cost
         self._account.settle(reservation, tokens, cost, now)
 
-    def freed(self) -> None:
-        """A place that this process held in Redis is free."""
+    def release_slot(self) -> None:
+        """Free a slot that this process held in Redis."""
         self._account.in_flight -= 1
 
     def status(self, now: float) -> LimitStatus:
@@ -68,12 +75,12 @@ class LocalFallback:
         return self._account.status(now)
 
     def added(self, now: float) -> tuple[float, float]:
-        """Requests and tokens that stand in the meters beyond what the shared account knows."""
+        """Requests and tokens in the meters that the shared account does not have yet."""
         requests, tokens = self._account.requests, self._account.tokens
         return _above(requests, self._requests_from, now), _above(tokens, self._tokens_from, now)
 
-    def entered(self) -> None:
-        """The shared account knows all of it now; what is under way is held there."""
+    def mark_merged(self) -> None:
+        """Note that the shared account now has all of it, unsettled reservations included."""
         self.open.clear()
         self.net.clear()
         if self._account.requests is not None:
@@ -82,22 +89,22 @@ class LocalFallback:
             self._tokens_from = self._account.tokens.tat
 
     def tokens_taken(self) -> float:
-        """All that the meter of tokens took: the marks count up to it."""
+        """Total taken from the token meter: the highest watermark."""
         return self._account.tokens.admitted if self._account.tokens is not None else 0.0
 
-    def _terms_of(self, day: str) -> KeyLimits:
-        if not self._share:
+    def _share(self, day: str) -> KeyLimits:
+        if not self._processes:
             return KeyLimits()
-        rpm, tpm, concurrency, budget = self._terms
+        rpm, tpm, concurrency, budget = self._limits
         return KeyLimits(
-            max(1.0, rpm / self._share) if rpm is not None else None,
-            max(1.0, tpm / self._share) if tpm is not None else None,
-            max(1, concurrency // self._share) if concurrency is not None else None,
-            max(0, budget - self._sight.spent(day)) // self._share if budget is not None else None,
+            max(1.0, rpm / self._processes) if rpm is not None else None,
+            max(1.0, tpm / self._processes) if tpm is not None else None,
+            max(1, concurrency // self._processes) if concurrency is not None else None,
+            max(0, budget - self._snapshot.spent(day)) // self._processes if budget is not None else None,
         )
 
 
-def _above(meter: Meter | None, begin: float, now: float) -> float:
+def _above(meter: Meter | None, level: float, now: float) -> float:
     if meter is None:
         return 0.0
-    return max(0.0, meter.tat - max(begin, now)) * meter.limit / 60
+    return max(0.0, meter.tat - max(level, now)) * meter.limit / 60

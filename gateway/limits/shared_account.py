@@ -1,7 +1,7 @@
-"""One key's account, shared by any number of processes, and what holds while Redis is away.
+"""A key's account in Redis, shared by any number of processes, with a local fallback while Redis is away.
 
-Every step is one script on Redis's own clock. A reservation is an id with a lease: to settle it twice does
-nothing, and what a killed process held comes free.
+Every step is a single script on Redis's clock. A reservation is an id with a lease: settling it twice does
+nothing, and the slots of a killed process come free.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ OnFailure = Literal["local", "open", "closed"]
 _RESERVE: Final = Script.named("gateway.limits.lua", "account", "reserve")
 _SETTLE: Final = Script.named("gateway.limits.lua", "account", "settle")
 _RENEW: Final = Script.named("gateway.limits.lua", "account", "renew")
-_PUSH: Final = Script.named("gateway.limits.lua", "account", "merge_local")
-SCRIPTS: Final = (_RESERVE, _SETTLE, _RENEW, _PUSH)
+_MERGE_LOCAL: Final = Script.named("gateway.limits.lua", "account", "merge_local")
+SCRIPTS: Final = (_RESERVE, _SETTLE, _RENEW, _MERGE_LOCAL)
 _ANSWER: Final = struct.Struct("<3d")
 _OK: Final = 0
 _LIMITS: Final = ("", "rpm", "tpm", "concurrency", "usd_per_day", "too_large")
-_AT_ONCE: Final = 500  # ids that one renewal carries
-_SUSPECT_S: Final = 5.0  # a key that Redis refuses, while it serves others, is left alone for so long
+_RENEWAL_IDS: Final = 500  # ids in one renewal
+_QUARANTINE_S: Final = 5.0  # pause for a key that Redis rejects while it serves other keys
 
 
 class Unavailable:
-    """No answer, because Redis is away and `on_failure` is `closed`."""
+    """No decision, because Redis is away and `on_failure` is `closed`."""
 
 
 UNAVAILABLE: Final = Unavailable()
@@ -48,11 +48,11 @@ UNAVAILABLE: Final = Unavailable()
 class Shared(NamedTuple):
     """What the accounts of one process have in common. `lease` is in seconds.
 
-    `redis_time` takes the place of Redis's clock, in tests.
+    `redis_time` replaces Redis's clock in tests.
     """
 
     link: PipelinedRedis
-    presence: Membership
+    membership: Membership
     prefix: str
     on_failure: OnFailure
     lease: float
@@ -62,179 +62,189 @@ class Shared(NamedTuple):
 
 
 class SharedAccount:
-    """An Account in Redis; `reserve` may wait for one round trip, nothing else waits."""
+    """An account in Redis. Only `reserve` waits, for a round trip."""
 
     def __init__(self, name: str, limits: KeyLimits, shared: Shared) -> None:
         self.limits: Final = limits
         self._shared = shared
         self._link = shared.link
-        # A cluster goes by what stands in braces alone, and a name may hold braces itself.
-        tag = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:20]
-        self._base = f"{shared.prefix}:{{{tag}}}".encode()
-        self._terms = [b"%r" % limit if limit is not None else b"" for limit in limits]
+        # A name may contain anything; all accounts share the part in braces, and so one node of a cluster.
+        digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:20]
+        self._base = f"{shared.prefix}:{{limits}}:{digest}".encode()
+        self._packed_limits = [b"%r" % limit if limit is not None else b"" for limit in limits]
         self._head = ("", Head(0, b""))
-        self._sight = AccountSnapshot()
-        self._alone: LocalFallback | None = None
-        self._alone_until = 0.0
+        self._snapshot = AccountSnapshot()
+        self._fallback: LocalFallback | None = None
+        self._fallback_until = 0.0
         self._quarantined = False
         self._leased: dict[str, float] = {}
-        self._held_s = Account.PLACE_S
-        self._pushes = 0
+        self._open: dict[str, Reservation] = {}  # those with a lease, for `reserved`
+        self._mean_held_s = Account.PLACE_S
+        self._merges = 0
 
-    async def reserve(
-        self, ask: ReservationRequest, day: str, now: float
-    ) -> Reservation | Denial | Unavailable:
-        """Take all of it, or nothing and say why."""
-        if not self._link.up or now < self._alone_until:
-            outcome = self._reserve_locally(ask, day, now)
+    async def reserve(self, request: ReservationRequest, day: str, now: float) -> Reservation | Denial | Unavailable:
+        """Reserve all of the request, or nothing and return why."""
+        if not self._link.up or now < self._fallback_until:
+            local = self._reserve_locally(request, day, now)
             if self._link.up and not self._quarantined:
                 self._merge_local(now)
-            return outcome
+            return local
         if self._quarantined:
-            self._alone_until = now + _SUSPECT_S  # this one call tries, the others do not
+            self._fallback_until = now + _QUARANTINE_S  # only this call probes Redis
         else:
             self.leave_fallback(now)
-        promised = self._promised(ask, day)
-        found = await self._asked(promised, day)
-        # The refusal tells what others have spent. Of the guess less is left then, and it must refuse nobody.
-        while isinstance(found, Denial) and found.limit == "usd_per_day" and self._link.up:
-            promised, refused = self._promised(ask, day), promised
-            if promised.committed_cost >= refused.committed_cost:
+        bounded = self._bounded(request, day)
+        outcome = await self._round_trip(bounded, day)
+        # A denial refreshes the snapshot with what other processes spent. Less is then left for the expected
+        # cost, which must never be the only cause of a rejection.
+        while isinstance(outcome, Denial) and outcome.limit == "usd_per_day" and self._link.up:
+            bounded, denied = self._bounded(request, day), bounded
+            if bounded.committed_cost >= denied.committed_cost:
                 break
-            found = await self._asked(promised, day)
-        return (
-            self._reserve_locally(ask, day, self._shared.clock())
-            if isinstance(found, RedisFailure)
-            else found
-        )
+            outcome = await self._round_trip(bounded, day)
+        if isinstance(outcome, RedisFailure):
+            return self._reserve_locally(request, day, self._shared.clock())
+        return outcome
 
-    def _promised(self, ask: ReservationRequest, day: str) -> ReservationRequest:
-        """The same with the guess's cost as far as the budget has it left, as last seen."""
+    def _bounded(self, request: ReservationRequest, day: str) -> ReservationRequest:
+        """The request with its cost committed, but no more of the expected part than the budget has left."""
         budget = self.limits.usd_per_day
-        cost = ask.committed_cost if budget is None else ask.promised(budget - self._sight.spent(day))
-        return replace(ask, committed_cost=cost)
+        if budget is None:
+            return request
+        return replace(request, committed_cost=request.reserved_cost(budget - self._snapshot.spent(day)))
 
-    async def _asked(self, ask: ReservationRequest, day: str) -> _Outcome:
-        """One round trip."""
+    async def _round_trip(self, request: ReservationRequest, day: str) -> _Outcome:
+        """Reserve in Redis."""
         id = self._new_id()
         waiter: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
-        place_wait = max(1e-3, self._held_s / (self.limits.concurrency or 1))
-        price = b"" if ask.free else b"%d" % ask.committed_cost
-        asked = (id.encode(), b"%r" % place_wait, b"%d" % ask.committed, b"%d" % ask.expected, price)
-        then = partial(self._reserved, waiter, id, ask, day)
-        self._link.request(self._command(_RESERVE, day, (*asked, self._sight.memory(day)), then, waiter))
+        slot_wait = max(1e-3, self._mean_held_s / (self.limits.concurrency or 1))
+        price = b"" if request.free else b"%d" % request.committed_cost
+        amounts = (b"%d" % request.committed, b"%d" % request.expected, price)
+        words = (id.encode(), b"%r" % slot_wait, *amounts, self._snapshot.for_day(day))
+        then = partial(self._on_reserved, waiter, id, request, day)
+        self._link.request(self._command(_RESERVE, day, words, then, waiter))
         try:
             return await waiter
         except asyncio.CancelledError:
             # The reply may have come in the same turn of the loop as the cancellation.
-            if waiter.done() and not waiter.cancelled() and isinstance(taken := waiter.result(), Reservation):
-                self.settle(taken, 0, 0, self._shared.clock())
+            outcome = waiter.result() if waiter.done() and not waiter.cancelled() else None
+            if isinstance(outcome, Reservation):
+                self.settle(outcome, 0, 0, self._shared.clock())
             raise
 
     def settle(self, reservation: Reservation, tokens: int, cost: int, now: float) -> None:
-        """As Account does, once for each reservation. Sent when Redis takes it."""
-        self._held_s += (now - reservation.at - self._held_s) / 8
-        if self._alone is not None and reservation.id in self._alone.open:
-            self._alone.settle(reservation, tokens, cost, now)
+        """Settle as `Account.settle` does, once per reservation; sent when Redis is up."""
+        self._mean_held_s += (now - reservation.at - self._mean_held_s) / 8
+        if self._fallback is not None and reservation.id in self._fallback.open:
+            self._fallback.settle(reservation, tokens, cost, now)
             return
-        if self._leased.pop(reservation.id, None) is not None and self._alone is not None:
-            self._alone.freed()
+        self._open.pop(reservation.id, None)
+        if self._leased.pop(reservation.id, None) is not None and self._fallback is not None:
+            self._fallback.release_slot()
         self._post_settle(reservation, tokens, cost)
 
     def remember(self, day: str, spent: int) -> None:
-        """Nano-dollars that are known to be spent that day, should Redis know of less."""
-        if day >= self._sight.day and spent > self._sight.spent(day):
-            self._sight = self._sight.with_spent(day, spent)
+        """Raise the nano-dollars spent on that day to `spent`, in case Redis has lost some."""
+        if day >= self._snapshot.day and spent > self._snapshot.spent(day):
+            self._snapshot = self._snapshot.with_spent(day, spent)
 
     def spent(self, day: str) -> int:
-        """Nano-dollars of that day, as last seen."""
-        return self._sight.spent(day)
+        """Nano-dollars spent on that day, as last seen, with what was spent here since without Redis."""
+        fallback = self._fallback
+        return self._snapshot.spent(day) + (0 if fallback is None else fallback.net.get(day, 0))
+
+    def reserved(self, day: str) -> int:
+        """Nano-dollars of that day that this process's calls under way reserve."""
+        local = {} if self._fallback is None else self._fallback.open
+        calls = (self._open | local).values()
+        return sum(reservation.cost for reservation in calls if reservation.day == day)
 
     def status(self, now: float) -> LimitStatus:
-        """What is left as last seen, or of this process's share while it is alone."""
-        if self._alone is not None and self._shared.on_failure == "local":
-            return self._alone.status(now)
-        return self._sight.status(self.limits, now)
+        """What is left as last seen, or of this process's share during a local fallback."""
+        if self._fallback is not None and self._shared.on_failure == "local":
+            return self._fallback.status(now)
+        return self._snapshot.status(self.limits, now)
 
     def renew(self, now: float, *, all: bool = False) -> None:
-        """Renews the leases that are older than a third of their time, or all of them."""
+        """Renew the leases older than a third of their time, or all of them."""
         oldest = now - self._shared.lease / 3
         due = [id for id, at in self._leased.items() if all or at <= oldest]
-        for start in range(0, len(due), _AT_ONCE):
-            ids = due[start : start + _AT_ONCE]
+        for start in range(0, len(due), _RENEWAL_IDS):
+            ids = due[start : start + _RENEWAL_IDS]
             self._leased.update(dict.fromkeys(ids, now))
             words = [id.encode() for id in ids]
-            self._link.enqueue(self._command(_RENEW, self._sight.day, words, _ignore), first=all)
+            self._link.enqueue(self._command(_RENEW, self._snapshot.day, words, _ignore), first=all)
 
     def on_reconnect(self, now: float, settling: float) -> None:
-        """Redis is back. The share holds for `settling` seconds more: by then all have entered theirs."""
+        """Merge the fallback. Its share holds for `settling` seconds more, until all have merged."""
         self.renew(now, all=True)
         self._merge_local(now)
         if self._shared.on_failure == "local":
-            self._alone_until = max(self._alone_until, now + settling)
+            self._fallback_until = max(self._fallback_until, now + settling)
 
     def leave_fallback(self, now: float) -> None:
-        """Leaves the share for the shared account, if it is time."""
-        if self._alone is not None and not self._quarantined and now >= self._alone_until:
+        """Return from the fallback to the shared account, if it is time."""
+        if self._fallback is not None and not self._quarantined and now >= self._fallback_until:
             self._merge_local(now)
-            self._alone = None
+            self._fallback = None
 
     def _merge_local(self, now: float) -> None:
-        """Enters in the shared account, before anything else, what was admitted alone."""
-        alone = self._alone
-        if alone is None:
+        """Merge what the fallback admitted into the shared account, ahead of all other commands."""
+        fallback = self._fallback
+        if fallback is None:
             return
-        added = alone.added(now) if self._shared.on_failure == "local" else (0.0, 0.0)
-        for day, net in alone.net.items():
-            under_way = [one for one in alone.open.values() if one.day == day]
-            marks = [(one, one.watermark) for one in under_way]
-            for one in under_way:
-                one.watermark = 0.0  # nothing comes back until its place in what Redis has taken is known
-            self._leased.update(dict.fromkeys([one.id for one in under_way], now))
+        added = fallback.added(now) if self._shared.on_failure == "local" else (0.0, 0.0)
+        for day, net in fallback.net.items():
+            unsettled = [reservation for reservation in fallback.open.values() if reservation.day == day]
+            marks = [(reservation, reservation.watermark) for reservation in unsettled]
+            for reservation in unsettled:
+                reservation.watermark = 0.0  # no refund until its mark in the shared meter is known
             amounts = (b"%r" % added[0], b"%r" % added[1], b"%d" % net)
-            words = (*amounts, self._sight.memory(day), *(one.id.encode() for one in under_way))
-            then = partial(self._pushed, day, marks, alone.tokens_taken())
-            self._pushes += 1
-            marker = f":pushed:{self._shared.presence.id}:{self._pushes}".encode()
-            self._link.enqueue(self._command(_PUSH, day, words, then, marker=marker), first=True)
+            ids = [reservation.id for reservation in unsettled]
+            self._leased.update(dict.fromkeys(ids, now))
+            self._open.update(zip(ids, unsettled, strict=True))
+            words = (*amounts, self._snapshot.for_day(day), *(id.encode() for id in ids))
+            then = partial(self._on_merged, day, marks, fallback.tokens_taken())
+            self._merges += 1
+            marker = f":pushed:{self._shared.membership.id}:{self._merges}".encode()
+            self._link.enqueue(self._command(_MERGE_LOCAL, day, words, then, marker=marker), first=True)
             added = (0.0, 0.0)
-        alone.entered()
+        fallback.mark_merged()
 
-    def _reserve_locally(
-        self, ask: ReservationRequest, day: str, now: float
-    ) -> Reservation | Denial | Unavailable:
+    def _reserve_locally(self, request: ReservationRequest, day: str, now: float) -> Reservation | Denial | Unavailable:
         policy = self._shared.on_failure
         if policy == "closed":
             return UNAVAILABLE
-        if self._alone is None:
-            share = self._shared.presence.count if policy == "local" else 0
-            self._alone = LocalFallback(self.limits, share, self._sight, len(self._leased), now)
-        return self._alone.reserve(ask, day, now, self._new_id())
+        if self._fallback is None:
+            processes = self._shared.membership.count if policy == "local" else 0
+            self._fallback = LocalFallback(self.limits, processes, self._snapshot, len(self._leased), now)
+        return self._fallback.reserve(request, day, now, self._new_id())
 
-    def _reserved(
+    def _on_reserved(
         self,
         waiter: asyncio.Future[_Outcome],
         id: str,
-        ask: ReservationRequest,
+        request: ReservationRequest,
         day: str,
         reply: bytes | RedisFailure,
     ) -> None:
         outcome: _Outcome
         if isinstance(reply, RedisFailure):
             outcome = reply
-            if reply.sent:  # what it took at least, if it was done
-                mark = self._sight.tokens_taken() + ask.committed
-                self._post_settle(Reservation(id, ask.committed, mark, ask.committed_cost, day), 0, 0)
+            if reply.sent:  # the script may have run, and then reserved at least this
+                mark = self._snapshot.tokens_taken() + request.committed
+                self._post_settle(Reservation(id, request.committed, mark, request.committed_cost, day), 0, 0)
             elif self._link.up:
-                self._quarantined, self._alone_until = True, self._shared.clock() + _SUSPECT_S
+                self._quarantined, self._fallback_until = True, self._shared.clock() + _QUARANTINE_S
         else:
             code, amount, mark = self._read(reply, day)
             if self._quarantined:
-                self._quarantined, self._alone_until = False, 0.0
+                self._quarantined, self._fallback_until = False, 0.0
                 self.leave_fallback(self._shared.clock())
             if code == _OK:
                 self._leased[id] = now = self._shared.clock()
-                outcome = Reservation(id, int(amount), mark, ask.committed_cost, day, now)
+                outcome = Reservation(id, int(amount), mark, request.committed_cost, day, now)
+                self._open[id] = outcome
             else:
                 outcome = Denial(_LIMITS[int(code)], amount)
         if not waiter.done():
@@ -243,20 +253,20 @@ class SharedAccount:
             self.settle(outcome, 0, 0, self._shared.clock())
 
     def _post_settle(self, reservation: Reservation, tokens: int, cost: int) -> None:
-        one = reservation
-        marked = (b"%d" % tokens, b"%d" % one.tokens, b"%r" % one.watermark)
-        words = (one.id.encode(), *marked, b"%d" % cost, b"%d" % one.cost)
-        self._link.enqueue(self._command(_SETTLE, one.day, words, partial(self._answered, one.day)))
+        day = reservation.day
+        amounts = (b"%d" % tokens, b"%d" % reservation.tokens, b"%r" % reservation.watermark)
+        words = (reservation.id.encode(), *amounts, b"%d" % cost, b"%d" % reservation.cost)
+        self._link.enqueue(self._command(_SETTLE, day, words, partial(self._on_settled, day)))
 
-    def _answered(self, day: str, reply: bytes | RedisFailure) -> None:
+    def _on_settled(self, day: str, reply: bytes | RedisFailure) -> None:
         if not isinstance(reply, RedisFailure):
             self._read(reply, day)
 
-    def _pushed(
+    def _on_merged(
         self,
         day: str,
         marks: list[tuple[Reservation, float]],
-        taken_alone: float,
+        taken_locally: float,
         reply: bytes | RedisFailure,
     ) -> None:
         if isinstance(reply, RedisFailure):
@@ -264,12 +274,12 @@ class SharedAccount:
         code, _, taken = self._read(reply, day)
         if code == _OK:
             for reservation, mark in marks:
-                reservation.watermark = max(0.0, taken - (taken_alone - mark))
+                reservation.watermark = max(0.0, taken - (taken_locally - mark))
 
     def _read(self, reply: bytes, day: str) -> tuple[float, float, float]:
-        """What `answer` of account.lua packed: takes the sight, gives the rest."""
+        """Unpack a reply of account.lua: update the snapshot, return code, amount and mark."""
         code, amount, mark = _ANSWER.unpack_from(reply)
-        self._sight = self._sight.after(day, self._shared.clock(), reply[_ANSWER.size :])
+        self._snapshot = self._snapshot.after(day, self._shared.clock(), reply[_ANSWER.size :])
         return code, amount, mark
 
     def _command(
@@ -293,11 +303,11 @@ class SharedAccount:
     def _head_for(self, day: str, *more: bytes) -> Head:
         base = self._base
         keys = [base + b":meters", base + b":places", base + b":usd:" + day.encode(), *more]
-        return Head.of(keys, b"%r" % self._shared.lease, *self._terms)
+        return Head.of(keys, b"%r" % self._shared.lease, *self._packed_limits)
 
     def _new_id(self) -> str:
-        return f"{self._shared.presence.id}:{next(self._shared.numbers):x}"
+        return f"{self._shared.membership.id}:{next(self._shared.numbers):x}"
 
 
 def _ignore(_: bytes | RedisFailure) -> None:
-    """Nothing depends on the reply."""
+    """Discard the reply."""

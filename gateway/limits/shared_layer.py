@@ -1,11 +1,11 @@
-"""Limits that many processes share: reserved in Redis before a call goes on, settled when it is over."""
+"""The layer for limits shared through Redis: reserved before a call goes on, settled when it ends."""
 
 from collections.abc import Awaitable
 
 from gateway.core.call import Call, Handler, Layer, Reply
 from gateway.core.errors import LIMITS_UNAVAILABLE, Rejection
 from gateway.limits.account import Denial
-from gateway.limits.gate import HeldReservation, KeyLimitGate
+from gateway.limits.key_limit_gate import HeldReservation, KeyLimitGate
 from gateway.limits.shared_account import SharedAccount, Unavailable
 
 UNAVAILABLE = Rejection(
@@ -15,32 +15,32 @@ UNAVAILABLE = Rejection(
 )
 
 
-def shared_limits(limit: KeyLimitGate) -> Layer:
-    """The layer that does for shared accounts what the gate `Limit` does for those in memory."""
+def shared_limits(gate: KeyLimitGate) -> Layer:
+    """The layer that does for shared accounts what `KeyLimitGate` does for accounts in memory."""
 
     def layer(inner: Handler) -> Handler:
-        async def reserved(call: Call, account: SharedAccount) -> Reply | Rejection:
-            refusal = limit.unpriced(call, account.limits)
-            if refusal is not None:
-                return refusal
+        async def reserve(call: Call, account: SharedAccount) -> Reply | Rejection:
+            rejection = gate.unpriced(call, account.limits)
+            if rejection is not None:
+                return rejection
             now = call.ready_at
-            ask, day = limit.ask(call, account.limits), limit.day(now)
-            outcome = await account.reserve(ask, day, now)
+            request, day = gate.request(call, account.limits), gate.day(now)
+            outcome = await account.reserve(request, day, now)
             while (
                 isinstance(outcome, Denial)
-                and (less := limit.cheaper_reservation(call, ask, outcome)) is not None
+                and (cheaper := gate.cheaper_reservation(call, request, outcome)) is not None
             ):
-                ask, outcome = less, await account.reserve(less, day, now)
+                request, outcome = cheaper, await account.reserve(cheaper, day, now)
             if isinstance(outcome, Unavailable):
                 return UNAVAILABLE
             if isinstance(outcome, Denial):
-                return limit.refused(call, account.limits, outcome, now)
+                return gate.reject(call, account, outcome, now, request)
             call.lease.hold(HeldReservation(account, outcome))
             return await inner(call)
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
             account = call.caller.account if call.caller is not None else None
-            return reserved(call, account) if isinstance(account, SharedAccount) else inner(call)
+            return reserve(call, account) if isinstance(account, SharedAccount) else inner(call)
 
         return handle
 

@@ -1,4 +1,4 @@
-"""Limits that all processes with the same Redis share: the accounts of one process, and their upkeep."""
+"""Limits shared by all processes with the same Redis: the accounts of one process, and their upkeep."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,21 +8,21 @@ from typing import Final
 from gateway.core.caller import KeyLimits
 from gateway.core.clock import Clock, monotonic
 from gateway.core.units import Secret
-from gateway.limits.membership import ANNOUNCE, Membership
+from gateway.limits.membership import HEARTBEAT, Membership
 from gateway.limits.shared_account import SCRIPTS, OnFailure, Shared, SharedAccount, Unavailable
 from gateway.redis.pipelined import PipelinedRedis
 
 __all__ = ["LEASE_S", "OnFailure", "SharedAccount", "SharedLimits", "Unavailable"]
 
 LEASE_S: Final = 30.0
-"""After so many seconds the places of a killed process are free again."""
+"""Seconds after which the concurrency slots of a killed process are free again."""
 
 SETTLING_S: Final = 0.5
-"""Within so many seconds of each other all processes notice that Redis is back."""
+"""Seconds within which all processes notice that Redis is back."""
 
 
 class SharedLimits:
-    """Makes the accounts, renews their leases, and brings them back together when Redis is back."""
+    """Creates the accounts, renews their leases, and merges local fallbacks when Redis is back."""
 
     def __init__(
         self,
@@ -38,14 +38,15 @@ class SharedLimits:
         clock: Clock = monotonic,
         redis_time: Callable[[], float] | None = None,
     ) -> None:
-        """`timeout`, `lease`, `settling` in seconds; `failed` is told the kind of each error.
+        """`timeout`, `lease` and `settling` are in seconds; `failed(kind)` counts each error.
 
-        `processes` is how many share the limits for sure: what a share is before Redis has told more.
+        `processes` is how many certainly share the limits: the divisor of a share before Redis has answered.
         """
-        presence = Membership(prefix, processes)
-        self.link: Final = PipelinedRedis(url, timeout, [*SCRIPTS, ANNOUNCE], presence.probe, failed)
-        self.link.on_up.append(self._back)
-        self._shared = Shared(self.link, presence, prefix, on_failure, lease, clock, redis_time, count(1))
+        membership = Membership(prefix, processes)
+        scripts = [*SCRIPTS, HEARTBEAT]
+        self.link: Final = PipelinedRedis(url, timeout, scripts, membership.heartbeat, failed)
+        self.link.on_up.append(self._on_reconnect)
+        self._shared = Shared(self.link, membership, prefix, on_failure, lease, clock, redis_time, count(1))
         self._accounts: list[SharedAccount] = []
         self._settling = settling
         self._started = False
@@ -53,22 +54,22 @@ class SharedLimits:
 
     @property
     def processes(self) -> int:
-        """Living processes that share the limits, as last heard."""
-        return self._shared.presence.count
+        """Living processes that share the limits, as last counted."""
+        return self._shared.membership.count
 
-    def account(self, name: str, terms: KeyLimits) -> SharedAccount:
-        """The account of the key with this name."""
-        self._accounts.append(SharedAccount(name, terms, self._shared))
+    def account(self, name: str, limits: KeyLimits) -> SharedAccount:
+        """A new account for the key with this name."""
+        self._accounts.append(SharedAccount(name, limits, self._shared))
         return self._accounts[-1]
 
     async def start(self) -> None:
-        """Connects; a Redis that does not answer in time is looked for in the background."""
+        """Connect; if Redis does not answer in time, keep trying in the background."""
         await self.link.start()
         self._started = True
         self._tend()
 
     async def stop(self) -> None:
-        """Sends the last settlements and closes the connection."""
+        """Send the last settlements and close the connection."""
         if self._timer is not None:
             self._timer.cancel()
         await self.link.stop()
@@ -77,11 +78,11 @@ class SharedLimits:
         self._timer = asyncio.get_running_loop().call_later(self._shared.lease / 3, self._tend)
         now = self._shared.clock()
         if self.link.up:
-            for one in self._accounts:
-                one.renew(now)
-                one.leave_fallback(now)
+            for account in self._accounts:
+                account.renew(now)
+                account.leave_fallback(now)
 
-    def _back(self) -> None:
+    def _on_reconnect(self) -> None:
         now = self._shared.clock()
-        for one in self._accounts:
-            one.on_reconnect(now, self._settling if self._started else 0.0)
+        for account in self._accounts:
+            account.on_reconnect(now, self._settling if self._started else 0.0)

@@ -1,27 +1,27 @@
-"""Exactly what was sent in the last minute: the promise to an upstream that counts any 60 seconds."""
+"""A sliding window log of the last minute, for upstreams that count any 60 seconds."""
 
 import math
 from collections import deque
 from typing import Final
 
 SPAN_S: Final = 60.5
-"""Half a second more than the minute: two calls may take unequal time on their way to the upstream."""
+"""Half a second more than a minute, because two calls may take unequal time to reach the upstream."""
 
 
 class Window:
-    """At most `calls` calls and `tokens` tokens in any SPAN_S seconds (None: no such bound)."""
+    """At most `calls` calls and `tokens` tokens in any SPAN_S seconds (None: no bound)."""
 
     __slots__ = ("_calls", "_sent", "_sum", "_tokens")
 
     def __init__(self, calls: float | None, tokens: float | None) -> None:
-        # Less than one call a minute cannot be said by a window of a minute; the meter says it.
+        # A window of a minute cannot express less than one call a minute; the meter does.
         self._calls = math.inf if calls is None else max(1, math.floor(calls))
         self._tokens = math.inf if tokens is None else tokens
         self._sent: deque[tuple[float, int]] = deque()
         self._sum = 0
 
     def wait(self, tokens: int, now: float) -> float:
-        """Seconds until a call of so many tokens fits; 0.0 is now, `math.inf` never."""
+        """Seconds until a call of `tokens` fits; 0.0 is now, `math.inf` never."""
         sent = self._sent
         while sent and sent[0][0] + SPAN_S <= now:
             self._sum -= sent.popleft()[1]
@@ -37,6 +37,6 @@ class Window:
         return math.inf
 
     def note(self, tokens: int, now: float) -> None:
-        """A call was sent."""
+        """Count a call that was sent."""
         self._sent.append((now, tokens))
         self._sum += tokens

@@ -1,1 +1,1 @@
-"""gateway/pipeline"""
+"""The pipeline: the gates and layers of a request, and how they compose."""

@@ -1,4 +1,4 @@
-"""Gates in a row: the first refusal ends the call; what the gates before it took is in the call's lease."""
+"""Runs gates in a row: the first rejection ends the call, whose lease releases what earlier gates took."""
 
 from collections.abc import Awaitable, Sequence
 
@@ -7,26 +7,26 @@ from gateway.core.errors import Rejection
 
 
 def admit(gates: Sequence[Gate], call: Call, now: float) -> Rejection | None:
-    """Ask the gates in order."""
+    """The rejection of the first gate that rejects the call, or None."""
     for gate in gates:
-        refusal = gate.admit(call, now)
-        if refusal is not None:
-            return refusal
+        rejection = gate.admit(call, now)
+        if rejection is not None:
+            return rejection
     return None
 
 
-async def _told(refusal: Rejection) -> Rejection:
-    return refusal
+async def _resolved(rejection: Rejection) -> Rejection:
+    return rejection
 
 
 def admission(gates: Sequence[Gate]) -> Layer:
-    """The layer of all gates that need the body."""
+    """The layer that runs all gates that need the body."""
 
     def layer(inner: Handler) -> Handler:
-        # Not a coroutine itself: there is nothing to wait for, and one frame less to resume for each call.
+        # Not a coroutine: gates never wait, and a coroutine would add a frame to every call.
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            refusal = admit(gates, call, call.ready_at)
-            return inner(call) if refusal is None else _told(refusal)
+            rejection = admit(gates, call, call.ready_at)
+            return inner(call) if rejection is None else _resolved(rejection)
 
         return handle
 

@@ -1,4 +1,4 @@
-"""THE pipeline: what a request meets, from top to bottom, each entry with the reason for its place."""
+"""The pipeline: every gate and layer of a request, outermost first, each with the reason for its position."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gateway.auth.model_access import ModelAccess
 from gateway.cache.layer import CacheLayer
 from gateway.core.call import Call, Gate, Handler, Layer, Route, Stack
 from gateway.core.caller import Caller
-from gateway.limits.gate import KeyLimitGate, limit_precheck
+from gateway.limits.key_limit_gate import KeyLimitGate, limit_precheck
 from gateway.limits.shared_layer import shared_limits
 from gateway.pipeline.gates import admission
 from gateway.queueing.layer import QueueLayer
@@ -22,7 +22,7 @@ from gateway.usage.accounting import UsageAccounting
 
 
 class Entry(NamedTuple):
-    """One gate or one layer, and the name that operators see in `/admin/stack`."""
+    """A gate or a layer, with the name that `/admin/stack` shows."""
 
     name: str
     layer: Layer | None = None
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """What the pipeline is built from. `forward` is the terminal handler: this file knows no socket."""
+    """The parts of the pipeline. `forward` is the terminal handler; this module knows no sockets."""
 
     metrics: Metrics
     access_log: Callable[[Call, float], None]
@@ -44,51 +44,51 @@ class Deps:
     forward: Handler
     batching: Layer = lambda inner: inner
     overflows: Layer = lambda inner: inner
-    routing: Gate | None = None  # where some model has a choice
-    cache: CacheLayer | None = None  # where some model's answers are kept
-    tracing: Tracing | None = None  # where traces are on
-    tiers: Layer | None = None  # where some call may ask a model's cheap and its strong candidate
+    routing: Gate | None = None  # set if some model has several candidates
+    cache: CacheLayer | None = None  # set if some model caches its answers
+    tracing: Tracing | None = None  # set if traces are on
+    tiers: Layer | None = None  # set if some model may ask both its cheap and its strong candidate
 
 
 def build(d: Deps) -> Stack:
-    """Compose once, at start-up; a request only calls."""
-    # Before a byte of the body is read: a refusal here costs the client's upload nothing but its head.
+    """The stack of one generation, composed once; a request only calls it."""
+    # Run before the body is read, so a rejection here saves the client the upload.
     door: tuple[Gate, ...] = (
-        # First, so that it is held, and records, even when a later gate refuses.
+        # First, so that it is held, and records the request, even if a later gate rejects it.
         RequestMetrics(d.metrics, d.access_log),
-        # Before the body: nobody without a key makes the gateway hold megabytes.
+        # Before the body, so that nobody without a key makes the gateway buffer megabytes.
         Authenticate(d.callers),
-        # Behind it, for strangers make no spans.
+        # After authentication, so that strangers create no spans.
         *(() if d.tracing is None else (d.tracing,)),
-        # What the limits of a key refuse whatever is in the body is not worth reading.
+        # Rejects what a key's limits reject whatever the body says, so such bodies are never read.
         *limit_precheck(d.limit, d.callers.values()),
     )
     entries: list[Entry] = [
-        # With the body. After the key, so that nobody learns from outside which models exist.
+        # After authentication, so that strangers cannot find out which models exist.
         Entry("ModelAccess", gate=ModelAccess(d.routes)),
-        # Between the right to use the model and its limits: a cached answer takes no tokens of a key.
-        *(() if d.cache is None else (Entry("CacheLookup", d.cache.look),)),
+        # After the right to use the model, before its limits: a cached answer uses none of a key's tokens.
+        *(() if d.cache is None else (Entry("CacheLookup", d.cache.lookup),)),
         # Reserves what the call may use, before anything else is spent on it.
         Entry("KeyLimits", gate=d.limit),
-        # The limits that several processes share; a key that they reject has not waited for a slot.
+        # The limits shared through Redis; before the queue, so that a rejected call never waits for a slot.
         Entry("SharedLimits", shared_limits(d.limit)),
-        # Held after the limits, so settled before them: they give back what the call did not use.
+        # Held after the limits and so settled before them: the limits return what the call did not use.
         Entry("UsageAccounting", gate=d.spend),
-        # Answers from the cache. Below this point equal calls may become one, which pays for all of them.
+        # Answers from the cache. Below it, equal calls may become a single call, which pays for all.
         *(() if d.cache is None else (Entry("Cache", d.cache.answer),)),
-        # Which candidates can serve the call, in which order. Held after the limits, whose ceiling it keeps.
+        # Orders the candidates. After the limits, whose cost ceiling it respects.
         *(() if d.routing is None else (Entry("Router", gate=d.routing),)),
-        # Below the choice of a tier and around everything one answer takes: it may ask for a second answer.
+        # Around everything that an answer takes, because it may request a second answer.
         *(() if d.tiers is None else (Entry("Cascade", d.tiers),)),
-        # Outside batching: an oversized prompt is one caller's, and what is done to it concerns nobody else.
+        # Outside batching: an oversized prompt concerns only its own caller.
         Entry("ContextOverflow", d.overflows),
-        # Each call has its own limits and its own bill; below this point several may share one upstream call.
+        # Below limits and accounting, which are per call: from here on several calls may share an attempt.
         Entry("Batching", d.batching),
-        # Outside the queue, so that a call waiting for its next attempt holds no slot meanwhile.
+        # Outside the queue, so that a call backing off between attempts holds no concurrency slot.
         Entry("Retry", attempts(d.attempt)),
-        # Last before the upstream: a call that waits here may go, and holds no slot yet.
+        # Closest to the upstream: a call that leaves the queue holds a slot and is sent at once.
         Entry("Queue", d.queue),
-        # Around the attempt itself, with nothing of ours but the sending inside.
+        # Around the attempt only, so that its span excludes the time in the queue.
         *(() if d.tracing is None else (Entry("AttemptTracing", d.tracing),)),
     ]
     names = [type(gate).__name__ for gate in door] + [entry.name for entry in entries]
@@ -97,7 +97,7 @@ def build(d: Deps) -> Stack:
 
 
 def _layers(entries: Sequence[Entry]) -> Iterator[Layer]:
-    """One layer for each, but only one for all gates in a row: a frame less for each call."""
+    """One layer per entry, with adjacent gates merged into one, which saves a frame per call."""
     gates: list[Gate] = []
     for entry in entries:
         if entry.gate is not None:
@@ -112,7 +112,7 @@ def _layers(entries: Sequence[Entry]) -> Iterator[Layer]:
 
 
 def compose(layers: Iterable[Layer], terminal: Handler) -> Handler:
-    """The first layer is outermost, as it stands on the page."""
+    """The layers around the terminal handler, the first layer outermost."""
     handler = terminal
     for layer in reversed(tuple(layers)):
         handler = layer(handler)

@@ -1,1 +1,1 @@
-"""gateway/process"""
+"""Gateway processes: one worker, or a supervisor with several workers on one port."""

@@ -1,5 +1,7 @@
-"""The counters of workers that have died, in one file of each kind: a worker that is started again and again
-leaves no more of them behind, and `/metrics` has no more to read.
+"""The counters of dead workers, folded into one file of each kind.
+
+Without this a worker that is restarted again and again would leave a set of files each time, and every scrape
+would read them all.
 """
 
 import os
@@ -9,19 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client import Metric
-from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from gateway.telemetry.fast_prometheus import fold_values
 from gateway.telemetry.logging import logger
 
 # prometheus-client leaves these untyped.
-_Values: Callable[[str], Any] = MmapedDict
-_read: Callable[[str], Iterable[tuple[str, float, float, int]]] = MmapedDict.read_all_values_from_file
-_forget_gauges: Callable[[int, str], None] = mark_process_dead
+_drop_gauges: Callable[[int, str], None] = mark_process_dead
 _collector: Any = MultiProcessCollector
 
 _BROKEN: Final = (RuntimeError, ValueError, struct.error)
-"""What a file that was cut short or overwritten makes of reading it."""
+"""What reading a truncated or overwritten file raises."""
 
 _FOLDED: Final[dict[str, Callable[[float, float], float]]] = {
     "counter": float.__add__,
@@ -31,58 +31,53 @@ _FOLDED: Final[dict[str, Callable[[float, float], float]]] = {
 
 
 def collect(folder: Path) -> Iterable[Metric]:
-    """The counters of all workers; those in files that cannot be read are left out, and told of once."""
+    """The counters of all workers. Unreadable files are left out and logged once."""
     collector = _collector(None, path=str(folder))
     try:
         return list(collector.collect())
     except _BROKEN:
-        _set_aside(folder)
+        _quarantine(folder)
         return list(collector.collect())
 
 
-def _set_aside(folder: Path) -> None:
-    """The files that cannot be read: each would fail every scrape."""
+def _quarantine(folder: Path) -> None:
+    """Rename unreadable files, each of which would fail every scrape."""
     for file in folder.glob("*.db"):
         try:
             _collector.merge([str(file)])
         except FileNotFoundError:
-            pass  # its worker has just died
+            pass  # its worker has just died, and another call has folded it
         except _BROKEN as error:
             file.rename(file.with_suffix(".broken"))
             logger.error("counters cannot be read", extra={"file": file.name, "reason": repr(error)})
 
 
 def fold(pid: int, folder: Path) -> None:
-    """Add what the dead worker `pid` has counted to what others had before it; forget what was under way."""
-    _forget_gauges(pid, str(folder))
-    _set_aside(folder)  # else what cannot be read would get into the file of them all
-    for kind, together in _FOLDED.items():
+    """Add the counters of the dead worker `pid` to those of earlier ones, and drop its gauges."""
+    _drop_gauges(pid, str(folder))
+    _quarantine(folder)  # or unreadable data would get into the common file
+    for kind, combine in _FOLDED.items():
         try:
-            _fold(folder / f"{kind}_{pid}.db", folder / f"{kind}_dead.db", together)
-        except OSError as error:  # then it is read where it is
-            logger.warning("cannot fold the counters of a dead worker: %s", error.strerror or error)
+            _fold(folder / f"{kind}_{pid}.db", folder / f"{kind}_dead.db", combine)
+        except (OSError, AttributeError) as error:  # the file stays and is still read
+            reason = error.strerror if isinstance(error, OSError) else None
+            logger.warning("cannot fold the counters of a dead worker: %s", reason or error)
 
 
-def _fold(dead: Path, kept: Path, together: Callable[[float, float], float]) -> None:
-    """One file takes the place of both, whole or not at all."""
+def _fold(dead: Path, total: Path, combine: Callable[[float, float], float]) -> None:
+    """Merge `dead` into `total`, completely or not at all."""
     if not dead.exists():
         return
-    if not kept.exists():
-        dead.rename(kept)
+    if not total.exists():
+        dead.rename(total)
         return
-    new = kept.with_suffix(".new")
+    new = total.with_suffix(".new")
     try:
         with new.open("wb") as file:
-            # Its blocks are there before it is mapped: a full disk is an OSError here, and a SIGBUS there.
-            os.posix_fallocate(file.fileno(), 0, kept.stat().st_size + dead.stat().st_size)
-        values = _Values(str(new))
-        try:
-            for source in (kept, dead):
-                for key, value, stamp, _ in _read(str(source)):
-                    values.write_value(key, together(values.read_value(key)[0], value), stamp)
-        finally:
-            values.close()
-        os.replace(new, kept)
+            # Allocate before mapping: a full disk is an OSError here, but a SIGBUS in mapped memory.
+            os.posix_fallocate(file.fileno(), 0, total.stat().st_size + dead.stat().st_size)
+        fold_values((total, dead), new, combine)
+        os.replace(new, total)
     finally:
         new.unlink(missing_ok=True)
     dead.unlink()

@@ -1,4 +1,4 @@
-"""What a gateway process says and hears: ready, listening, signals."""
+"""Start and stop of a gateway process: its messages to the supervisor, its log lines and its signals."""
 
 import asyncio
 import gc
@@ -12,51 +12,51 @@ from gateway.telemetry import logging as log
 
 READY = b"ready\n"
 """What a worker writes to stdout once it listens."""
-TAKEN = "taken"
-"""What it answers there to an order when that config is in force, behind the order's number."""
+APPLIED = "applied"
+"""What a worker writes there, after the number of a config, when it has applied that config."""
 
 
 def encode_config(number: int, config: Config) -> bytes:
-    """What a worker reads from stdin: a number, and the config to start with or to reload."""
+    """The message to a worker's stdin: a number, and the config to start with or to reload."""
     pickled = pickle.dumps((number, config))
     return len(pickled).to_bytes(8, "big") + pickled
 
 
 async def read_config(reader: asyncio.StreamReader) -> tuple[int, Config] | None:
-    """The next one; None when there will be no more."""
+    """The next numbered config; None when the pipe is closed."""
     try:
         size = int.from_bytes(await reader.readexactly(8), "big")
         pickled = await reader.readexactly(size)
     except asyncio.IncompleteReadError:
         return None
-    # From our own parent, through a pipe that nobody else holds.
+    # Trusted: it comes from the parent process, through a pipe that no other process has.
     received: tuple[int, Config] = pickle.loads(pickled)
     return received
 
 
 def listening(config: Config, port: int, admin_port: int) -> None:
-    """Say where the gateway listens; scripts read the ports from this line."""
+    """Log where the gateway listens; scripts read the ports from this line."""
     urls = {"url": _url(config.server.host, port), "admin": _url(config.admin.host, admin_port)}
     log.logger.info("listening", extra=urls)
 
 
 def cannot_listen(error: OSError) -> int:
-    """Say why not; gives the exit status."""
+    """Log why the gateway cannot listen and return the exit status."""
     log.logger.error("cannot listen: %s", error.strerror or error)
     return 1
 
 
 def log_usage_error(error: Exception) -> int:
-    """Say why usage cannot be kept, or budgets not be known; gives the exit status."""
-    log.logger.error("cannot keep usage: %s", error)
+    """Log why usage cannot be recorded or budgets cannot be read, and return the exit status."""
+    log.logger.error("cannot record usage: %s", error)
     return 1
 
 
 def freeze_gc() -> None:
-    """Call when everything is built: keep the garbage collector away from what lives for ever.
+    """Exempt everything built so far from garbage collection, and make full collections rare.
 
-    Nearly all of a call's objects go by reference count. A full collection walks through every open stream,
-    and with thousands of them that is a pause of a tenth of a second: so it is made rare.
+    Reference counting frees nearly all objects of a call. A full collection visits every open stream; with
+    thousands of them it pauses the loop for a tenth of a second.
     """
     gc.collect()
     gc.freeze()
@@ -64,18 +64,18 @@ def freeze_gc() -> None:
 
 
 def abort_process() -> None:
-    """End this process without any cleaning up."""
+    """End this process at once, without cleanup."""
     os._exit(1)
 
 
 class Signals:
-    """SIGTERM and SIGINT: the first one asks to stop, a later one ends the process at once.
+    """Handles SIGTERM and SIGINT, of which the first asks for a drain and a second ends the process at once.
 
     SIGHUP sets `reload`.
     """
 
     def __init__(self, at_second: Callable[[], None] = abort_process) -> None:
-        """`at_second` is what every signal after the first one does."""
+        """`at_second` is called on every signal after the first."""
         loop = asyncio.get_running_loop()
         self._at_second = at_second
         self.first: asyncio.Future[None] = loop.create_future()

@@ -1,8 +1,8 @@
-"""Several processes on one port: a parent that starts them, restarts a dead one, and answers the admin port.
+"""The parent of several workers on one port: starts them, restarts dead ones and serves the admin port.
 
-The kernel spreads connections over the workers (SO_REUSEPORT); the parent touches none of them. Counters live
-in files that every worker maps into its memory (prometheus-client's multiprocess mode), so they stay exact
-when a worker dies. What else the admin port shows is asked of the workers, over a Unix socket each.
+The kernel spreads connections over the workers (SO_REUSEPORT); the parent handles none. Counters live in
+files that every worker maps into memory (prometheus-client's multiprocess mode), so they stay exact when a
+worker dies. For other views the parent asks the workers, over a Unix socket each.
 """
 
 import asyncio
@@ -27,8 +27,10 @@ from gateway.assembly.upstreams import provider_of
 from gateway.config.model import Config
 from gateway.config.show import effective
 from gateway.core.budget_calendar import Calendar
-from gateway.core.clock import monotonic, unix
-from gateway.core.units import parse_usd, usd
+from gateway.core.budget_status import BudgetStatus, BudgetView, combined
+from gateway.core.clock import Clock, monotonic
+from gateway.core.clock import unix as unix_clock
+from gateway.http import bind_errors
 from gateway.http.server.admin import View, application
 from gateway.process.dead_worker_metrics import collect, fold
 from gateway.process.lifecycle import Signals, abort_process, cannot_listen, listening
@@ -40,32 +42,38 @@ from gateway.telemetry.metrics import BREAKER
 from gateway.telemetry.semconv import SemconvCollector
 from gateway.usage.gpu_cost import WorkDone, as_json
 
-_RESTART_S = 1.0  # between two starts of one worker, so that one that cannot start does not spin
-# A Unix socket's path has at most 107 bytes on Linux; what is left is for the folder that holds ours.
+_RESTART_S = 1.0  # between two starts of one worker, so that a broken one does not spin
+# Linux limits the path of a Unix socket to 107 bytes; the rest is for the parent of our folder.
 _LONGEST_PARENT = 107 - len("/sluice-12345678/worker-9999.sock")
 
 
 def supervise(config: Config, source: ConfigSource) -> int:
-    """Run `config.server.workers` workers until a signal; gives the exit status."""
-    return uvloop.run(_Parent(config, source).run())
+    """Run `config.server.workers` workers until a signal and return the exit status."""
+    return uvloop.run(Supervisor(config, source).run())
 
 
-class _Parent:
-    """Holds the port's number, the folder of counters and sockets, and one keeper task for each worker."""
+class Supervisor:
+    """Owns the port's number, the folder for counters and sockets, and a task per worker that restarts it."""
 
-    def __init__(self, config: Config, source: ConfigSource) -> None:
+    def __init__(
+        self,
+        config: Config,
+        source: ConfigSource,
+        clock: Clock = monotonic,
+        unix: Clock = unix_clock,
+    ) -> None:
         self._config = config
         self._folder = _make_folder()
         self._workers: list[WorkerProcess] = []
         self._stopping = False
         self._reloads = ReloadCollector()
-        self._reloader = Reloader(source, config, self._take, self._reloads)
-        calendar = Calendar(config.server.timezone, unix(), monotonic())
+        self._reloader = Reloader(source, config, self.apply, self._reloads)
+        calendar = Calendar(config.server.timezone, unix(), clock())
         self._usage_store = usage_store(config)
-        self._usage = usage_views(self._usage_store, calendar, lambda: self._config)
+        self._usage = usage_views(self._usage_store, calendar, clock, lambda: self._config)
 
     async def run(self) -> int:
-        """Until a signal; gives the exit status."""
+        """Run until a signal and return the exit status."""
         signals = Signals(self._end_at_once)
         admin = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
         try:
@@ -74,7 +82,8 @@ class _Parent:
                 numbers = range(self._config.server.workers)
                 self._workers = [WorkerProcess(number, self._folder, self._config) for number in numbers]
                 await admin.setup()
-                await web.TCPSite(admin, self._config.admin.host, self._config.admin.port).start()
+                with bind_errors.naming("admin", self._config.admin.host, self._config.admin.port):
+                    await web.TCPSite(admin, self._config.admin.host, self._config.admin.port).start()
                 status = await self._run_workers(signals, admin.addresses[0][1])
         except OSError as error:
             return cannot_listen(error)
@@ -92,7 +101,7 @@ class _Parent:
         started = asyncio.create_task(self._all_ready())
         ends: set[asyncio.Future[None]] = {started, signals.first, *keepers}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        # Before the stop a keeper ends only where its worker cannot start at all.
+        # Before the stop, a keeper ends only if its worker cannot start at all.
         failed = not signals.first.done() and any(keeper.done() for keeper in keepers)
         if not failed:
             if not signals.first.done():
@@ -112,9 +121,9 @@ class _Parent:
             await worker.ready.wait()
 
     def _claim_port(self) -> socket.socket:
-        """Bind without listening: fixes a free port for all workers, and fails now if it is taken."""
+        """Bind without listening: reserves one port for all workers, and fails now if it is taken."""
         if self._config.server.port:
-            # SO_REUSEPORT would let us in beside another gateway's workers; without it we are told of them.
+            # SO_REUSEPORT would share the port with another gateway's workers; without it, that is an error.
             self._bind(share=False).close()
         return self._bind(share=True)
 
@@ -122,31 +131,32 @@ class _Parent:
         host = self._config.server.host
         bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         try:
-            # Connections of an earlier run that are still closing must not be in the way.
+            # Connections of an earlier run in TIME_WAIT must not block the port.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(share))
-            bound.bind((host, self._config.server.port))
+            with bind_errors.naming("server", host, self._config.server.port):
+                bound.bind((host, self._config.server.port))
         except OSError:
             bound.close()
             raise
         return bound
 
-    async def _take(self, config: Config) -> str | None:
-        """Put a config in force in all workers, or in none and say why."""
+    async def apply(self, config: Config) -> str | None:
+        """Apply a config in all workers, or in none. Returns None, or the reason why it was not applied."""
         before, self._config = self._config, _on_port(config, self._config.server.port)
-        answers = await asyncio.gather(*(worker.take(self._config) for worker in self._workers))
-        refused = [f"worker {number}: {answer}" for number, answer in enumerate(answers) if answer]
-        if not refused:
+        answers = await asyncio.gather(*(worker.apply(self._config) for worker in self._workers))
+        failures = [f"worker {number}: {answer}" for number, answer in enumerate(answers) if answer]
+        if not failures:
             log.setup(config.log.level, config.log.format)
             return None
         self._config = before
-        await asyncio.gather(*(worker.take(before) for worker in self._workers))
-        return "; ".join(refused)
+        await asyncio.gather(*(worker.apply(before) for worker in self._workers))
+        return "; ".join(failures)
 
     async def _keep(self, worker: WorkerProcess) -> None:
-        """Start a worker, and again whenever it has ended, until the gateway stops.
+        """Start a worker, and restart it whenever it dies, until the gateway stops.
 
-        Ends early, having said so, when the worker has never become ready.
+        Logs and returns early if the worker has never been ready.
         """
         while not self._stopping:
             process = await worker.start()
@@ -156,9 +166,7 @@ class _Parent:
                 if not worker.ready.is_set():
                     logger.error("a worker cannot start", extra={"worker": worker.number, "status": status})
                     return
-                logger.error(
-                    "worker died; starting another", extra={"worker": worker.number, "status": status}
-                )
+                logger.error("worker died; starting another", extra={"worker": worker.number, "status": status})
                 await asyncio.sleep(_RESTART_S)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -168,36 +176,38 @@ class _Parent:
     def _end_at_once(self) -> None:
         self._signal(signal.SIGKILL)
         for worker in self._workers:
-            # Until it is gone it may still put files into the folder.
+            # Until it has ended, it may still write to the folder.
             if worker.pid is not None:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(worker.pid, 0)
         shutil.rmtree(self._folder, ignore_errors=True)
         abort_process()
 
-    # What the admin port asks (gateway.http.server.admin.Inside).
+    # What the admin port needs (gateway.http.server.admin.AdminSource).
 
     async def registry(self) -> CollectorRegistry:
-        """The counters of all workers, dead ones included, and what the living have under way."""
+        """The counters of all workers, dead ones included, and the gauges of the running ones."""
         registry = CollectorRegistry()
         upstreams, budgets = await asyncio.gather(self._upstreams(), self._budgets())
-        most = {name: one.max_concurrency for name, one in self._config.upstreams.items()}
+        max_concurrency = {name: config.max_concurrency for name, config in self._config.upstreams.items()}
         registry.register(
             UpstreamCollector(
-                lambda: {name: one.seen(most[name]) for name, one in upstreams.items() if name in most}
+                lambda: {
+                    name: view.status(max_concurrency[name])
+                    for name, view in upstreams.items()
+                    if name in max_concurrency
+                }
             )
         )
-        registry.register(BudgetCollector(lambda: budgets))
+        registry.register(BudgetCollector(lambda: {key: budget.left for key, budget in budgets.items()}))
         registry.register(self._reloads)
         registry.register(
-            SemconvCollector(
-                lambda: collect(self._folder), lambda upstream: provider_of(self._config, upstream)
-            )
+            SemconvCollector(lambda: collect(self._folder), lambda upstream: provider_of(self._config, upstream))
         )
         return registry
 
     async def not_ready(self) -> str | None:
-        """Ready while one worker is."""
+        """Why the gateway is not ready; None while any worker is ready."""
         if self._stopping:
             return "draining"
         answers = [answer for answer in await self._ask_all("/readyz") if answer is not None]
@@ -206,7 +216,7 @@ class _Parent:
         return answers[0][1].decode().strip() if answers else "no worker is running"
 
     def views(self) -> Mapping[str, View]:
-        """`/admin/...`."""
+        """The views below `/admin`."""
         return {
             "config": self._show_config,
             "stack": self._show_stack,
@@ -228,42 +238,41 @@ class _Parent:
         return await self._upstreams()
 
     async def _show_budgets(self, query: Mapping[str, str]) -> object:
-        return {key: {"left_usd": usd(nanos)} for key, nanos in (await self._budgets()).items()}
+        return {key: BudgetView.of(status) for key, status in (await self._budgets()).items()}
 
-    async def _budgets(self) -> dict[str, int]:
-        """Nano-dollars by key: the least that a worker knows of, for that one has heard last."""
-        left: dict[str, int] = {}
+    async def _budgets(self) -> dict[str, BudgetStatus]:
+        """Today's budgets by key, from what all workers report."""
+        reported: dict[str, list[BudgetStatus]] = {}
         for answer in await self._ask_all("/admin/budgets"):
-            told = msgspec.json.decode(answer[1], type=dict[str, _Left]) if answer is not None else {}
-            for key, one in told.items():
-                nanos = parse_usd(one.left_usd)
-                left[key] = min(nanos, left.get(key, nanos))
-        return left
+            budgets = msgspec.json.decode(answer[1], type=dict[str, BudgetView]) if answer is not None else {}
+            for key, budget in budgets.items():
+                reported.setdefault(key, []).append(budget.status())
+        return {key: combined(statuses) for key, statuses in reported.items()}
 
-    async def _upstreams(self) -> dict[str, "_Seen"]:
-        """Calls summed; an upstream's state is the best that a worker sees, its breaker the worst."""
-        upstreams = self._config.upstreams  # a reload may come while the workers are asked
-        merged = {name: _Seen("unknown", 0, 0, 0.0, BREAKER[0]) for name in upstreams}
+    async def _upstreams(self) -> dict[str, "_Upstream"]:
+        """Calls added up; the state by `_STATES`, the breaker's worst, the latest error."""
+        upstreams = self._config.upstreams  # a reload may replace the config while the workers answer
+        merged = {name: _Upstream("unknown", 0, 0, 0.0, BREAKER[0]) for name in upstreams}
         done: dict[str, WorkDone] = {}
         for answer in await self._ask_all("/admin/upstreams"):
-            seen = msgspec.json.decode(answer[1], type=dict[str, _Seen]) if answer is not None else {}
-            for name, upstream in seen.items():
-                known = merged.get(name)
-                if known is None:  # a worker is a reload ahead, or behind
+            views = msgspec.json.decode(answer[1], type=dict[str, _Upstream]) if answer is not None else {}
+            for name, upstream in views.items():
+                total = merged.get(name)
+                if total is None:  # a worker is a reload ahead or behind
                     continue
-                known.in_flight += upstream.in_flight
-                known.waiting += upstream.waiting
-                known.oldest_s = max(known.oldest_s, upstream.oldest_s)
-                known.breaker = max(known.breaker, upstream.breaker, key=BREAKER.index)
-                known.engine = known.engine or upstream.engine
+                total.in_flight += upstream.in_flight
+                total.waiting += upstream.waiting
+                total.oldest_s = max(total.oldest_s, upstream.oldest_s)
+                total.breaker = max(total.breaker, upstream.breaker, key=BREAKER.index)
+                total.engine = total.engine or upstream.engine
                 if upstream.machine:
-                    done[name] = done.get(name, WorkDone()).with_other(WorkDone(**upstream.machine["done"]))
-                if known.state != "up":
-                    known.state = upstream.state
-        for name, all_done in done.items():
+                    done[name] = done.get(name, WorkDone()).combined(WorkDone(**upstream.machine["done"]))
+                total.state = max(total.state, upstream.state, key=_STATES.index)
+                total.last_error = max(total.last_error, upstream.last_error, key=_when)
+        for name, work in done.items():
             price = upstreams[name].gpu_hour_usd
             if price is not None:
-                merged[name].machine = as_json(price, all_done, waiting=merged[name].waiting > 0)
+                merged[name].machine = as_json(price, work, waiting=merged[name].waiting > 0)
         return merged
 
     async def _ask_all(self, path: str) -> list[tuple[int, bytes] | None]:
@@ -276,27 +285,32 @@ def _on_port(config: Config, port: int) -> Config:
 
 
 def _make_folder() -> Path:
-    """A new folder, in the usual place for temporary ones unless that makes the sockets' paths too long."""
+    """A new temporary folder; in /tmp if the usual place makes the paths of the sockets too long."""
     parent = tempfile.gettempdir()
     short = len(os.fsencode(parent)) <= _LONGEST_PARENT
     return Path(tempfile.mkdtemp(prefix="sluice-", dir=parent if short else "/tmp"))
 
 
-class _Seen(msgspec.Struct):
+_STATES = ("unknown", "down", "up", "failing")
+"""The states of an upstream: of what the workers report, the last counts. A worker with no calls says `up`."""
+
+
+def _when(error: dict[str, str] | None) -> str:
+    return "" if error is None else error["at"]
+
+
+class _Upstream(msgspec.Struct):
     state: str
     in_flight: int
     waiting: int
     oldest_s: float
     breaker: str
+    last_error: dict[str, str] | None = None
     engine: dict[str, float | None] | None = None
     machine: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
-    def seen(self, most: int) -> UpstreamStatus:
-        up = {"up": True, "down": False}.get(self.state)
+    def status(self, max_concurrency: int) -> UpstreamStatus:
+        up = {"up": True, "failing": True, "down": False}.get(self.state)
         return UpstreamStatus(
-            self.in_flight, self.waiting, self.oldest_s, BREAKER.index(self.breaker), most, up
+            self.in_flight, self.waiting, self.oldest_s, BREAKER.index(self.breaker), max_concurrency, up
         )
-
-
-class _Left(msgspec.Struct):
-    left_usd: str

@@ -1,4 +1,4 @@
-"""One worker process, started by `gateway.process.worker_handle`: configs on stdin, answers on stdout."""
+"""A worker process, started by `gateway.process.worker_handle`: configs on stdin, replies on stdout."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,11 @@ import sys
 import uvloop
 
 from gateway.assembly.gateway import Gateway
-from gateway.assembly.reload import take
+from gateway.assembly.reload import apply
 from gateway.assembly.upstreams import WorkerShare
 from gateway.process.lifecycle import (
+    APPLIED,
     READY,
-    TAKEN,
     Signals,
     cannot_listen,
     freeze_gc,
@@ -24,11 +24,11 @@ from gateway.usage.store import UsageUnavailable
 
 
 async def _run(admin_socket: str, number: int) -> int:
-    orders = asyncio.StreamReader()
+    messages = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    first = await read_config(orders)
-    if first is None:  # the parent has ended meanwhile
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(messages), sys.stdin)
+    first = await read_config(messages)
+    if first is None:  # the parent has ended
         return 1
     config = first[1]
     log.setup(config.log.level, config.log.format)
@@ -39,11 +39,11 @@ async def _run(admin_socket: str, number: int) -> int:
             reuse_port=True,
             share=WorkerShare(number, config.server.workers),
         )
-    except OSError as error:  # its counters are files
+    except OSError as error:  # metrics are files here
         log.logger.error("cannot start: %s", error)
         return 1
     # When a whole control group is signalled, the parent's SIGTERM is the second one here and must not cut
-    # off open calls: it is the parent that kills when it is in a hurry. Its SIGHUP is the parent's alone.
+    # off open calls; the parent kills its workers when it has to. Reloads come through the pipe.
     signals = Signals(at_second=lambda: None)
     try:
         await gateway.start()
@@ -52,8 +52,8 @@ async def _run(admin_socket: str, number: int) -> int:
     except UsageUnavailable as error:
         return log_usage_error(error)
     freeze_gc()
-    _say(READY)
-    orphaned = asyncio.create_task(_obey(gateway, orders))
+    _write(READY)
+    orphaned = asyncio.create_task(_follow_reloads(gateway, messages))
     ends: set[asyncio.Future[None]] = {signals.first, orphaned}
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     orphaned.cancel()
@@ -61,22 +61,22 @@ async def _run(admin_socket: str, number: int) -> int:
     return 0
 
 
-async def _obey(gateway: Gateway, orders: asyncio.StreamReader) -> None:
-    """Reload what the parent sends; it holds the other end of stdin for as long as it lives."""
-    while (received := await read_config(orders)) is not None:
+async def _follow_reloads(gateway: Gateway, messages: asyncio.StreamReader) -> None:
+    """Apply the configs that the parent sends. Returns when the parent has died, which closes stdin."""
+    while (received := await read_config(messages)) is not None:
         number, config = received
-        refused = await take(gateway, config)
-        answer = TAKEN if refused is None else " ".join(refused.split())
-        _say(f"{number} {answer}\n".encode())
+        failure = await apply(gateway, config)
+        answer = APPLIED if failure is None else " ".join(failure.split())
+        _write(f"{number} {answer}\n".encode())
 
 
-def _say(line: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the parent is gone: the drain comes at once
+def _write(line: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the parent has died; the drain begins at once
         os.write(sys.stdout.fileno(), line)
 
 
 def main(admin_socket: str, number: str) -> int:
-    """Take the config from the parent, serve, and give the exit status."""
+    """Read the config from the parent, serve, and return the exit status."""
     return uvloop.run(_run(admin_socket, int(number)))
 
 

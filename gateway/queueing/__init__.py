@@ -1,1 +1,1 @@
-"""gateway/queueing"""
+"""The queue in front of each upstream: concurrency slots, fair order, pacing and spill-over."""

@@ -1,4 +1,4 @@
-"""What an upstream says is left of its limits: the `x-ratelimit-*` headers of its answers (OpenAI's form)."""
+"""The quota that an upstream advertises in the `x-ratelimit-*` headers of its answers (OpenAI's form)."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 LONGEST_S: Final = 60.0
-"""A reset further away than this is not believed: the limits are by the minute."""
+"""Cap on an advertised reset: the limits are per minute, so a later one is not believed."""
 
 _NUMBER: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
 _DURATION: Final = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m(?!s))?(?:{_NUMBER}s)?(?:{_NUMBER}ms)?")
@@ -15,49 +15,51 @@ _COUNT: Final = re.compile(r"[0-9]{1,15}")
 _UNITS: Final = (3600.0, 60.0, 1.0, 0.001)
 
 
-class _Left:
-    """One limit: how much is left of it until it is reset."""
+class _Allowance:
+    """What remains of one limit until it resets."""
 
-    __slots__ = ("left", "until")
+    __slots__ = ("remaining", "resets_at")
 
     def __init__(self) -> None:
-        self.left = math.inf
-        self.until = 0.0
+        self.remaining = math.inf
+        self.resets_at = 0.0
 
-    def wait(self, need: int, now: float) -> float:
-        return max(0.0, self.until - now) if need > self.left else 0.0
+    def wait(self, needed: int, now: float) -> float:
+        return max(0.0, self.resets_at - now) if needed > self.remaining else 0.0
 
 
 class Quota:
-    """Holds calls that the upstream would refuse, until the reset that it told or until it tells better.
+    """Delays calls that the upstream would reject, until the advertised reset or a better advertisement.
 
-    What is sent in the meantime is taken off what it said was left.
+    Calls sent in between are deducted from what the upstream advertised.
     """
 
     __slots__ = ("_calls", "_tokens")
 
     def __init__(self) -> None:
-        self._calls = _Left()
-        self._tokens = _Left()
+        self._calls = _Allowance()
+        self._tokens = _Allowance()
 
     def wait(self, tokens: int, now: float) -> float:
-        """Seconds until a call of so many tokens may go, as far as the upstream has told; 0.0 is now."""
+        """Seconds until the quota admits a call of `tokens`; 0.0 is now."""
         return max(self._calls.wait(1, now), self._tokens.wait(tokens, now))
 
     def note(self, tokens: int) -> None:
-        """A call was sent."""
-        self._calls.left -= 1
-        self._tokens.left -= tokens
+        """Deduct a call that was sent."""
+        self._calls.remaining -= 1
+        self._tokens.remaining -= tokens
 
     def learn(self, headers: Mapping[str, str], now: float) -> None:
-        """Read an answer's headers (lower-case names); what is no number or no duration tells nothing."""
-        for limit, word in ((self._calls, "requests"), (self._tokens, "tokens")):
-            left = headers.get(f"x-ratelimit-remaining-{word}")
-            if left is None or _COUNT.fullmatch(left) is None:
+        """Read an answer's headers (lower-case names). A malformed count or duration is ignored."""
+        for allowance, unit in ((self._calls, "requests"), (self._tokens, "tokens")):
+            remaining = headers.get(f"x-ratelimit-remaining-{unit}")
+            if remaining is None or _COUNT.fullmatch(remaining) is None:
                 continue
-            reset = duration(headers.get(f"x-ratelimit-reset-{word}", ""))
+            if headers.get(f"x-ratelimit-limit-{unit}", "1").strip("0") == "":
+                continue  # Azure: 0 of 0 says nothing
+            reset = duration(headers.get(f"x-ratelimit-reset-{unit}", ""))
             if reset is not None:
-                limit.left, limit.until = int(left), now + min(reset, LONGEST_S)
+                allowance.remaining, allowance.resets_at = int(remaining), now + min(reset, LONGEST_S)
 
 
 def duration(text: str) -> float | None:

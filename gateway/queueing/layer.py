@@ -1,4 +1,7 @@
-"""Waits for a permit of the call's upstream; it ends with the upstream's answer, not with a slow client."""
+"""The queue layer: a call waits here for a permit of its upstream.
+
+The permit is held until the upstream's answer is complete, not until a slow client has read it.
+"""
 
 import asyncio
 import math
@@ -9,251 +12,252 @@ from typing import Final, cast
 from gateway.core.call import Call, Handler, Reply, TokenEstimate
 from gateway.core.clock import Clock
 from gateway.core.errors import Rejection
-from gateway.queueing.spill_timer import MOVED, Moves, SpillTimer
+from gateway.queueing.spill_timer import MOVED, SpillCheck, SpillTimer
 from gateway.queueing.upstream_queue import IDLE, QUEUED, UpstreamQueue, Waiter
-from gateway.queueing.waiting_room import Queued, WaitingRoom
+from gateway.queueing.waiting_room import GRANTED_AT_ONCE, Queued, WaitingRoom
 
 _TICK_S: Final = 0.001
-"""The shortest timer: loops count in milliseconds, and a timer that rings early would ring again at once."""
+"""The shortest timer: loops count in milliseconds, and a timer that fires early would be set again."""
 
 
 class QueueTicket(Waiter):
-    """Holder: a call's place in a line, first to wait, then its permit. `turn` is there while it waits."""
+    """Holder: a call's position in a queue, then its permit. `granted` is set while it waits."""
 
-    __slots__ = ("granted", "line", "queue")
+    __slots__ = ("granted", "layer", "queue")
 
     granted: asyncio.Future[Rejection | None]
 
-    def __init__(self, queue: "QueueLayer", line: UpstreamQueue, call: Call, now: float) -> None:
-        # All of a waiter is set here, for every call needs one: one frame less.
-        caller, estimate, last = call.caller, call.estimate, call.accepted_at + line.total_s
+    def __init__(self, layer: "QueueLayer", queue: UpstreamQueue, call: Call, now: float) -> None:
+        # Does not call Waiter.__init__: every call makes a ticket, and this saves a frame.
+        caller, estimate, last = call.caller, call.estimate, call.accepted_at + queue.total_s
         self.key = "" if caller is None else caller.name
         self.priority = call.priority
-        self.tokens = 1 if estimate is None else _expected(estimate, line)
+        self.tokens = 1 if estimate is None else _expected_tokens(estimate, queue)
         self.deadline = call.deadline if call.deadline < last else last
         self.arrived = now
         self.stream = call.stream
         self.state = IDLE
+        self.layer = layer
         self.queue = queue
-        self.line = line
 
     def settle(self, call: Call, now: float) -> None:
-        """The call is over."""
-        self.queue.settle(self, call, now)
+        """Return the permit when the call ends."""
+        self.layer.settle(self, call, now)
 
 
 class QueueLayer:
-    """The layer. `lines` has every upstream; a call's `candidate` says which one it waits for.
+    """The layer. `queues` has every upstream; the call's `candidate` selects one.
 
-    `waited[upstream](seconds)` is told of each call that goes, 0.0 where it need not wait, and of each that
-    is refused after waiting. A call that goes at once makes no future, no timer and no task.
+    `waited[upstream](seconds)` observes the wait of each call: 0.0 if it passed at once, and also the wait of
+    a call that is rejected later. A call that passes at once creates no future, timer or task.
     """
 
     def __init__(
         self,
         room: WaitingRoom,
-        lines: Mapping[str, UpstreamQueue],
+        queues: Mapping[str, UpstreamQueue],
         clock: Clock,
         waited: Mapping[str, Callable[[float], None]],
         estimate: Callable[[Call], object],
+        spills: SpillCheck | None = None,
     ) -> None:
-        """`estimate` fills in `call.estimate`; asked only where somebody may have to wait.
+        """`estimate` fills in `call.estimate`; it runs only when the call may have to wait.
 
-        `moves` (see `layers.spill`) may be set later: it is asked for calls with a bound on their wait.
+        `spills` is consulted for calls with a bound on their wait; None: no call moves to another queue.
         """
         self._room = room
-        self._lines = lines
+        self._queues = queues
         self._clock = clock
         self._waited = waited
         self._estimate = estimate
-        self.spills: Moves = lambda call, now: False
-        self._ahead: dict[Call, QueueTicket] = {}  # permits of calls that are on their way to another line
-        self._timers: dict[str, asyncio.TimerHandle] = {}  # of lines that their pace holds
+        self.spills: SpillCheck = spills if spills is not None else lambda call, now: False
+        self._moving: dict[Call, QueueTicket] = {}  # permits of calls on their way to another queue
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # by upstream, of queues held by their pace
 
     def in_flight(self) -> dict[str, int]:
-        """Permits given out, by upstream."""
-        return {name: line.in_flight for name, line in self._lines.items()}
+        """Granted permits by upstream."""
+        return {name: queue.in_flight for name, queue in self._queues.items()}
 
     def depth(self) -> dict[str, int]:
-        """Calls that wait, by upstream."""
-        return {name: line.waiting for name, line in self._lines.items()}
+        """Waiting calls by upstream."""
+        return {name: queue.waiting for name, queue in self._queues.items()}
 
     def oldest_s(self) -> dict[str, float]:
-        """Seconds for which the oldest of them has waited, by upstream."""
+        """Seconds for which the oldest waiting call has waited, by upstream."""
         now = self._clock()
-        return {name: line.oldest_s(now) for name, line in self._lines.items()}
+        return {name: queue.oldest_s(now) for name, queue in self._queues.items()}
 
     def __call__(self, inner: Handler) -> Handler:
         """The layer around `inner`."""
 
-        # Not a coroutine itself: who need not wait pays for no frame.
+        # Not a coroutine itself: a call that passes at once saves the frame.
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
             if call.candidate is None:
                 raise AssertionError("the gates above set the candidate")
-            line = self._lines[call.candidate.upstream]
-            if call.estimate is None and (line.free <= 0 or line.pace is not None):
+            queue = self._queues[call.candidate.upstream]
+            if call.estimate is None and (queue.free <= 0 or queue.pace is not None):
                 self._estimate(call)
             now = self._clock()
-            if self._ahead and (place := self._ahead.get(call)) is not None:
-                if place.line is line:
-                    del self._ahead[call]
-                    return self._held(inner, call, place)
-                place.settle(call, now)
-            place = QueueTicket(self, line, call, now)
-            told = self._room.arrive(line, place, now)
-            if told is None:
-                self._waited[line.name](0.0)
-                return self._held(inner, call, place)
-            if isinstance(told, Rejection):
-                return _tell(told)
-            self._begin(place, told, now)
-            return self._wait(inner, call, place)
+            if self._moving and (ticket := self._moving.get(call)) is not None:
+                if ticket.queue is queue:
+                    del self._moving[call]
+                    return self._hold(inner, call, ticket)
+                ticket.settle(call, now)
+            ticket = QueueTicket(self, queue, call, now)
+            outcome = self._room.arrive(queue, ticket, now)
+            if outcome is GRANTED_AT_ONCE:
+                self._waited[queue.name](0.0)
+                return self._hold(inner, call, ticket)
+            if isinstance(outcome, Rejection):
+                return _resolved(outcome)
+            self._start_waiting(ticket, outcome, now)
+            return self._wait(inner, call, ticket)
 
         return handle
 
     def learn(self, upstream: str, headers: Mapping[str, str]) -> None:
-        """An answer's headers (lower-case names) may tell what is left of the upstream's own limits."""
-        line = self._lines[upstream]
-        if line.pace is not None:
-            line.pace.learn(headers, self._clock())
-            self.look(upstream)
+        """Read the quota that an answer's headers (lower-case names) advertise."""
+        queue = self._queues[upstream]
+        if queue.pace is not None:
+            queue.pace.learn(headers, self._clock())
+            self.grant_next(upstream)
 
-    def look(self, upstream: str) -> None:
-        """What holds its calls back may have changed: let those go who may."""
-        line = self._lines[upstream]
-        if line.waiting and line.free > 0:
+    def grant_next(self, upstream: str) -> None:
+        """Grant free permits after the queue's limits or pace may have changed."""
+        queue = self._queues[upstream]
+        if queue.waiting and queue.free > 0:
             now = self._clock()
-            self._wake(line, self._room.next(line, now), now)
+            self._wake(queue, self._room.grant_next(queue, now), now)
 
-    def settle(self, place: QueueTicket, call: Call, now: float) -> None:
-        """Take back the permit that the call holds; a second time nothing is left to do."""
-        if self._ahead and self._ahead.get(call) is place:
-            del self._ahead[call]
-        going = self._room.release(place.line, place, _used(call), now)
-        if going or place.line.pace is not None:
-            self._wake(place.line, going, now)
+    def settle(self, ticket: QueueTicket, call: Call, now: float) -> None:
+        """Return the call's permit; a second time does nothing."""
+        if self._moving and self._moving.get(call) is ticket:
+            del self._moving[call]
+        granted = self._room.release(ticket.queue, ticket, _used_tokens(call), now)
+        if granted or ticket.queue.pace is not None:
+            self._wake(ticket.queue, granted, now)
 
-    async def _held(self, inner: Handler, call: Call, place: QueueTicket) -> Reply | Rejection:
-        """The permit is held to the upstream's last byte: of a stream by the call's lease.
+    async def _hold(self, inner: Handler, call: Call, ticket: QueueTicket) -> Reply | Rejection:
+        """Hold the permit until the upstream's last byte: for a stream, through the call's lease.
 
-        What else comes back has been read whole, and need not wait for the client to take it.
+        Any other reply is complete here, so its permit need not wait for the client to read it.
         """
         try:
             reply = await inner(call)
         except BaseException:
-            self.settle(place, call, self._clock())
+            self.settle(ticket, call, self._clock())
             raise
         if type(reply) is Reply and reply.stream is not None:
-            call.lease.hold(place)
+            call.lease.hold(ticket)
         else:
-            self.settle(place, call, call.answered_at or self._clock())
+            self.settle(ticket, call, call.answered_at or self._clock())
         return reply
 
-    def _begin(self, place: QueueTicket, told: Queued, now: float) -> None:
-        """The room has let it wait: make its future, and see to those whom its coming moves."""
-        place.granted = asyncio.get_running_loop().create_future()
-        if told.victim is not None:
-            victim, line = told.victim
-            _ring(cast(QueueTicket, victim), self._room.full(line, now))
-            if line.free > 0:
-                self._wake(line, self._room.next(line, now), now)
-        if place.line.free > 0:
-            self._wake(place.line, self._room.next(place.line, now), now)
+    def _start_waiting(self, ticket: QueueTicket, outcome: Queued, now: float) -> None:
+        """Make the ticket's future, and wake the calls that its arrival affects."""
+        ticket.granted = asyncio.get_running_loop().create_future()
+        if outcome.victim is not None:
+            victim, queue = outcome.victim
+            _resolve(cast(QueueTicket, victim), self._room.queue_full(queue, now))
+            if queue.free > 0:
+                self._wake(queue, self._room.grant_next(queue, now), now)
+        if ticket.queue.free > 0:
+            self._wake(ticket.queue, self._room.grant_next(ticket.queue, now), now)
 
-    async def _wait(self, inner: Handler, call: Call, place: QueueTicket) -> Reply | Rejection:
-        expiry = watch = None
+    async def _wait(self, inner: Handler, call: Call, ticket: QueueTicket) -> Reply | Rejection:
+        expiry = spill = None
         if call.max_wait_s != math.inf:
-            watch = SpillTimer(call.max_wait_s, partial(self._elsewhere, place, call), self._clock)
-        if place.deadline != math.inf:
+            spill = SpillTimer(call.max_wait_s, partial(self._try_spill, ticket, call), self._clock)
+        if ticket.deadline != math.inf:
             loop = asyncio.get_running_loop()
-            expiry = loop.call_later(place.deadline - self._clock(), self._expire, place)
+            expiry = loop.call_later(ticket.deadline - self._clock(), self._expire, ticket)
         try:
-            refusal = await place.granted
+            rejection = await ticket.granted
         except BaseException:
-            # The caller has left, maybe in the same tick in which its turn came.
-            now = self._clock()
-            going = self._room.leave(place.line, place, now) or self._room.give_back(place.line, place, now)
-            self._wake(place.line, going, now)
+            # The caller left, possibly in the same tick in which its permit was granted.
+            now, queue = self._clock(), ticket.queue
+            granted = self._room.leave(queue, ticket, now) or self._room.give_back(queue, ticket, now)
+            self._wake(queue, granted, now)
             raise
         finally:
             if expiry is not None:
                 expiry.cancel()
-            if watch is not None:
-                watch.cancel()
-            waited = self._clock() - place.arrived
+            if spill is not None:
+                spill.cancel()
+            waited = self._clock() - ticket.arrived
             call.queue_s += waited
-        self._waited[place.line.name](waited)
-        if refusal is not None:
-            return refusal
-        return await self._held(inner, call, place)
+        self._waited[ticket.queue.name](waited)
+        if rejection is not None:
+            return rejection
+        return await self._hold(inner, call, ticket)
 
-    def _expire(self, place: QueueTicket) -> None:
-        now, line = self._clock(), place.line
-        if place.state == QUEUED:
-            going = self._room.leave(line, place, now)
-            _ring(place, self._room.too_late(line, place, now))
-            self._wake(line, going, now)
+    def _expire(self, ticket: QueueTicket) -> None:
+        now, queue = self._clock(), ticket.queue
+        if ticket.state == QUEUED:
+            granted = self._room.leave(queue, ticket, now)
+            _resolve(ticket, self._room.too_late(queue, ticket, now))
+            self._wake(queue, granted, now)
 
-    def _elsewhere(self, place: QueueTicket, call: Call, now: float) -> bool:
-        """Let it go where another upstream takes it. True: there is nothing to look for any more."""
-        if place.state != QUEUED or place.deadline <= now:
+    def _try_spill(self, ticket: QueueTicket, call: Call, now: float) -> bool:
+        """Move the call to another upstream that takes it now. True: the timer can stop."""
+        if ticket.state != QUEUED or ticket.deadline <= now:
             return True
         if not self.spills(call, now):
             return False
-        # Its permit is taken here and now: in the same turn of the loop others look for one too.
-        line = self._lines[call.candidates[0].upstream]
-        ahead = QueueTicket(self, line, call, now)
-        if ahead.deadline <= now:  # that one's whole time for a call is over: it keeps its place here
+        # Takes the permit immediately: other calls may spill over in the same turn of the loop.
+        queue = self._queues[call.candidates[0].upstream]
+        moved = QueueTicket(self, queue, call, now)
+        if moved.deadline <= now:  # the other upstream's `total_s` has already passed: the call stays here
             return True
-        if self._room.arrive(line, ahead, now) is None:
-            call.lease.hold(ahead)
-            self._ahead[call] = ahead
-        going = self._room.leave(place.line, place, now)
-        _ring(place, MOVED)
-        self._wake(place.line, going, now)
+        if self._room.arrive(queue, moved, now) is GRANTED_AT_ONCE:
+            call.lease.hold(moved)
+            self._moving[call] = moved
+        granted = self._room.leave(ticket.queue, ticket, now)
+        _resolve(ticket, MOVED)
+        self._wake(ticket.queue, granted, now)
         return True
 
-    def _wake(self, line: UpstreamQueue, going: list[Waiter], now: float) -> None:
-        for waiter in going:
-            _ring(cast(QueueTicket, waiter), None)
-        if line.pace is not None:
-            self._arm(line, now)
+    def _wake(self, queue: UpstreamQueue, granted: list[Waiter], now: float) -> None:
+        for waiter in granted:
+            _resolve(cast(QueueTicket, waiter), None)
+        if queue.pace is not None:
+            self._arm(queue, now)
 
-    def _arm(self, line: UpstreamQueue, now: float) -> None:
-        """One timer for a line, for the moment at which its first waiter may go."""
-        timer = self._timers.pop(line.name, None)
+    def _arm(self, queue: UpstreamQueue, now: float) -> None:
+        """Set the queue's single timer to the moment when its pace lets the first waiter go."""
+        timer = self._timers.pop(queue.name, None)
         if timer is not None:
             timer.cancel()
-        if line.held_until:
+        if queue.held_until:
             loop = asyncio.get_running_loop()
-            delay = max(_TICK_S, line.held_until - now)
-            self._timers[line.name] = loop.call_later(delay, self._paced, line)
+            delay = max(_TICK_S, queue.held_until - now)
+            self._timers[queue.name] = loop.call_later(delay, self._on_pace, queue)
 
-    def _paced(self, line: UpstreamQueue) -> None:
+    def _on_pace(self, queue: UpstreamQueue) -> None:
         now = self._clock()
-        self._wake(line, self._room.next(line, now), now)
+        self._wake(queue, self._room.grant_next(queue, now), now)
 
 
-def _ring(place: QueueTicket, refusal: Rejection | None) -> None:
-    # A cancelled one gives its permit back as soon as it runs.
-    if not place.granted.done():
-        place.granted.set_result(refusal)
+def _resolve(ticket: QueueTicket, rejection: Rejection | None) -> None:
+    # A cancelled call returns its permit itself, as soon as its task runs.
+    if not ticket.granted.done():
+        ticket.granted.set_result(rejection)
 
 
-async def _tell(refusal: Rejection) -> Rejection:
-    return refusal
+async def _resolved(rejection: Rejection) -> Rejection:
+    return rejection
 
 
-def _expected(estimate: TokenEstimate, line: UpstreamQueue) -> int:
-    """Tokens that the call is expected to cost; of a guess no more than the pace ever lets through."""
+def _expected_tokens(estimate: TokenEstimate, queue: UpstreamQueue) -> int:
+    """Tokens that the call is expected to cost; an uncapped estimate is cut to what the pace ever admits."""
     output = estimate.output
-    if line.pace is not None and not estimate.capped:
-        output = int(min(output, max(0.0, line.pace.largest - estimate.input)))
+    if queue.pace is not None and not estimate.capped:
+        output = int(min(output, max(0.0, queue.pace.largest - estimate.input)))
     return max(1, estimate.input + output)
 
 
-def _used(call: Call) -> int | None:
-    """Tokens that the call has really used, as far as that is known."""
+def _used_tokens(call: Call) -> int | None:
+    """Tokens that the call used, or None if unknown."""
     if call.tokens is not None:
         return call.tokens.input + call.tokens.output
     if call.generated and call.estimate is not None:

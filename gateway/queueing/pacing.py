@@ -1,7 +1,7 @@
-"""How fast calls may go to an upstream that states a rate, so that it never has to refuse one.
+"""Paces calls to an upstream that states a rate, so that it never has to reject one.
 
-Three rules, all of which must let a call go: a meter that spreads calls evenly, with a burst of one second's
-worth (GCRA), an exact window of the last minute, and what the upstream's own answers say is left.
+A call must satisfy three rules: a meter that spreads calls evenly with a burst of one second's worth (GCRA),
+an exact sliding window of the last minute, and the quota that the upstream's answers advertise.
 """
 
 import math
@@ -13,9 +13,9 @@ from gateway.queueing.advertised_quota import Quota
 
 
 class Pace:
-    """The pace to one upstream. `rpm` and `tpm` are this process's share; None is no such limit.
+    """The pace of one upstream. `rpm` and `tpm` are this process's share; None is no limit.
 
-    `now` never goes back. `largest` is the most tokens that one call may have.
+    `now` must never go back. `largest` is the most tokens that a single call may need.
     """
 
     __slots__ = ("_calls", "_quota", "_rpm", "_token_burst", "_tokens", "_tpm", "_window", "largest")
@@ -31,7 +31,7 @@ class Pace:
         self._quota = Quota()
 
     def wait(self, tokens: int, now: float) -> float:
-        """Seconds until a call of so many tokens may go; 0.0 is now, `math.inf` never."""
+        """Seconds until a call of `tokens` may go; 0.0 is now, `math.inf` never."""
         if tokens > self.largest:
             return math.inf
         wait = max(self._window.wait(tokens, now), self._quota.wait(tokens, now))
@@ -43,7 +43,7 @@ class Pace:
         return wait
 
     def note(self, tokens: int, now: float) -> None:
-        """A call was sent."""
+        """Count a call that was sent."""
         self._window.note(tokens, now)
         self._quota.note(tokens)
         if self._calls is not None:
@@ -52,9 +52,9 @@ class Pace:
             self._tokens.take(tokens, now)
 
     def learn(self, headers: Mapping[str, str], now: float) -> None:
-        """Read what an answer of the upstream says is left (lower-case names)."""
+        """Read the quota that an answer advertises (lower-case names)."""
         self._quota.learn(headers, now)
 
-    def lasts(self, calls: int, tokens: float) -> float:
-        """Seconds that so many calls and tokens take at the stated rate."""
+    def drain_time(self, calls: int, tokens: float) -> float:
+        """Seconds that `calls` with `tokens` in total take at the stated rate."""
         return 60.0 * max(calls / self._rpm, tokens / self._tpm)

@@ -1,9 +1,10 @@
-"""The calls at one upstream of this process: its permits, and those who wait for one, in fair order.
+"""The queue of one upstream in this process: its permits, and the calls that wait for them in fair order.
 
-Fair order: class first (`interactive` before `batch`; who has waited AGING_S counts as interactive), then the
-key with the smallest virtual token counter, then arrival.
+A permit is a concurrency slot of the upstream. Fair order: class first (`interactive` before `batch`; a call
+that has waited AGING_S counts as interactive), then the key with the smallest virtual token counter, then
+arrival.
 
-How long a batch call may wait: once it has aged, only older calls of its own key go before it, and of each
+Bound on a batch call's wait: once it has aged, only older calls of its own key go before it, and of every
 other waiting key no more than the tokens by which that key's counter is behind its own key's, plus one call.
 """
 
@@ -16,7 +17,7 @@ from gateway.core.caller import BATCH, Priority
 from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import VirtualTokenCounter
 
-# Where a waiter stands.
+# States of a waiter. Plain integers: each call sets and compares them several times.
 IDLE: Final = 0
 QUEUED: Final = 1
 GRANTED: Final = 2  # holds a permit
@@ -24,11 +25,11 @@ DONE: Final = 3
 
 
 class Waiter:
-    """What the order of a line depends on. Opaque to the room otherwise: a layer may put more beside it.
+    """The part of a call that the order of a queue depends on; layers subclass it to attach more.
 
-    `tokens` is what the call is expected to cost (at least 1), `deadline` and `arrived` are in monotonic
-    seconds. By its deadline (`math.inf`: none) a `stream` must have begun, or else the whole answer be there.
-    `number` (the place in the order of arrival), `since` (the permit was given) and `state` are the room's.
+    `tokens` is what the call is expected to cost (at least 1); `deadline` and `arrived` are in monotonic
+    seconds. By its deadline (`math.inf`: none) a `stream` must have begun, any other answer be complete.
+    The waiting room sets `number` (order of arrival), `since` (when the permit was granted) and `state`.
     """
 
     __slots__ = ("arrived", "deadline", "key", "number", "priority", "since", "state", "stream", "tokens")
@@ -48,12 +49,13 @@ class Waiter:
 
 AGING_S: Final = 30.0
 STALL_S: Final = 5.0
-_MEMORY_S: Final = 10.0
-_LEAST: Final = 20
-"""How long a permit is held is a mean over the last 10 s, or over the last 20 calls where those took longer.
+"""Cap on `stalled_for`."""
+_MEAN_SPAN_S: Final = 10.0
+_MEAN_MIN_CALLS: Final = 20
+"""The mean service time covers the last 10 s, or the last 20 calls where those took longer.
 
-Many wait behind each other: a mean of the last few calls, whose own chance is as large as what it is to tell,
-lets the line grow whenever it is low by chance, and refuses whom there is a place for whenever it is high.
+A mean over few calls is noisy: when it is low by chance the queue grows too long, and when it is high by
+chance calls are rejected that would have been served in time.
 """
 
 
@@ -63,17 +65,17 @@ class PriorityLane:
     __slots__ = ("tokens", "waiters")
 
     def __init__(self) -> None:
-        # A plain dict walks over all its deleted entries to find its first one.
+        # Not a plain dict, which scans all its deleted entries to find the first one.
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.tokens = 0
 
     def first(self) -> Waiter | None:
-        """The oldest one."""
+        """The oldest waiter."""
         return next(iter(self.waiters), None)
 
 
 class KeyLanes:
-    """Both lanes of a key that waits."""
+    """Both lanes of a key with waiters."""
 
     __slots__ = ("batch", "interactive")
 
@@ -82,11 +84,11 @@ class KeyLanes:
         self.batch = PriorityLane()
 
     def lane(self, waiter: Waiter) -> PriorityLane:
-        """The lane of its class."""
+        """The lane of the waiter's class."""
         return self.batch if waiter.priority == BATCH else self.interactive
 
     def first(self, now: float) -> tuple[bool, Waiter]:
-        """The key's next waiter, and whether it goes as a batch one. There must be one."""
+        """The key's next waiter, and whether it ranks as a batch call. At least one must wait."""
         interactive, batch = self.interactive.first(), self.batch.first()
         if batch is not None:
             if interactive is None:
@@ -98,27 +100,29 @@ class KeyLanes:
         return False, interactive
 
     def aged(self, now: float) -> bool:
-        """Whether its oldest batch call counts as interactive."""
+        """Whether the key's oldest batch call ranks as interactive."""
         batch = self.batch.first()
         return batch is not None and now - batch.arrived >= AGING_S
 
 
 class UpstreamQueue:
-    """One upstream. `permits` is this process's share; `pace` None is an upstream that states no rate.
+    """The queue of one upstream. `permits` is this process's share; `pace` is None without a stated rate.
 
-    No call waits longer than `total_s`, its whole time for an answer.
+    No call waits longer than `total_s`, its whole time for an answer. `keys` holds the waiters, `active` the
+    number of calls by key that wait or hold a permit. `held_until` is when the pace lets the first waiter go,
+    0.0 if the pace holds none.
     """
 
     __slots__ = (
-        "_hold",
-        "_holds",
-        "_last",
-        "_learned",
+        "_last_key",
+        "_mean_service_s",
+        "_mean_updated_at",
+        "_mean_weight",
         "active",
         "free",
+        "granted_at",
         "held_until",
         "keys",
-        "moved",
         "name",
         "pace",
         "permits",
@@ -130,66 +134,66 @@ class UpstreamQueue:
     def __init__(self, name: str, permits: int, pace: Pace | None = None, total_s: float = math.inf) -> None:
         self.name = name
         self.permits = permits
-        self.free = permits
+        self.free = permits  # below 0 while more calls are in flight than a lowered limit allows
         self.pace = pace
         self.total_s = total_s
         self.token_counter = VirtualTokenCounter()
-        self.keys: dict[str, KeyLanes] = {}  # those that wait
-        self.active: dict[str, int] = {}  # calls that wait or have a permit, by key
-        self._last: tuple[str, ...] = ()  # the key that was active last
+        self.keys: dict[str, KeyLanes] = {}
+        self.active: dict[str, int] = {}
+        self._last_key: tuple[str, ...] = ()  # the key that was active last
         self.waiting = 0
-        self.moved = 0.0  # when a permit was given last
-        self.held_until = 0.0  # the pace holds the first waiter until then; 0.0: it holds nobody
-        self._hold = 0.0
-        self._holds = 0.0  # how many of them the mean is made of, older ones in part
-        self._learned = 0.0  # when the latest was added
+        self.granted_at = 0.0  # when the last permit was granted
+        self.held_until = 0.0
+        self._mean_service_s = 0.0
+        self._mean_weight = 0.0  # calls in the mean, older ones in part
+        self._mean_updated_at = 0.0
 
     @property
     def in_flight(self) -> int:
-        """Permits given out."""
+        """Granted permits."""
         return self.permits - self.free
 
     @property
     def mean_service_time(self) -> float | None:
-        """Seconds for which a permit is held, a mean; None while nothing is known."""
-        return self._hold if self._holds else None
+        """Mean seconds for which a permit is held; None before the first call."""
+        return self._mean_service_s if self._mean_weight else None
 
     def oldest_s(self, now: float) -> float:
         """Seconds for which the oldest waiter has waited; 0.0 without any."""
-        firsts = (lane.first() for one in self.keys.values() for lane in (one.interactive, one.batch))
+        firsts = (lane.first() for lanes in self.keys.values() for lane in (lanes.interactive, lanes.batch))
         return now - min((first.arrived for first in firsts if first is not None), default=now)
 
     def enter(self, key: str) -> None:
-        """A call of this key begins to wait, or goes at once."""
+        """Count a call of this key that starts to wait, or is granted a permit at once."""
         calls = self.active.get(key, 0)
-        if not calls and (self.active or self._last != (key,)):
+        if not calls and (self.active or self._last_key != (key,)):
             self.token_counter.enter(key, self.rivals())
         self.active[key] = calls + 1
 
     def leave(self, key: str) -> None:
-        """It does neither any more."""
+        """Count off a call of this key that neither waits nor holds a permit any more."""
         calls = self.active[key] - 1
         if calls:
             self.active[key] = calls
             return
         del self.active[key]
-        self._last = (key,)
+        self._last_key = (key,)
 
     def rivals(self) -> Iterable[str]:
-        """The keys beside which another one begins: who is active or, if nobody is, who was last."""
-        return self.active or self._last
+        """The keys beside which a key becomes active: the active ones or, without any, the last of them."""
+        return self.active or self._last_key
 
     def grant(self, waiter: Waiter, now: float) -> None:
-        """Give it a permit and charge what it is expected to cost."""
+        """Give the waiter a permit and charge its expected cost."""
         self.free -= 1
-        self.moved = now
+        self.granted_at = now
         waiter.state, waiter.since = GRANTED, now
         self.token_counter.charge(waiter.key, waiter.tokens, now)
         if self.pace is not None:
             self.pace.note(waiter.tokens, now)
 
     def add(self, waiter: Waiter) -> None:
-        """To the end of its lane."""
+        """Append the waiter to its lane."""
         lanes = self.keys.get(waiter.key)
         if lanes is None:
             lanes = self.keys[waiter.key] = KeyLanes()
@@ -199,7 +203,7 @@ class UpstreamQueue:
         self.waiting += 1
 
     def remove(self, waiter: Waiter) -> None:
-        """Out of its lane, wherever it stands."""
+        """Remove the waiter from its lane, whatever its position."""
         lanes = self.keys[waiter.key]
         lane = lanes.lane(waiter)
         del lane.waiters[waiter]
@@ -209,7 +213,7 @@ class UpstreamQueue:
         self.waiting -= 1
 
     def first(self, now: float) -> Waiter:
-        """Who goes next. Somebody must wait."""
+        """The next waiter in fair order. At least one must wait."""
         ranks = []
         for key, lanes in self.keys.items():
             late, waiter = lanes.first(now)
@@ -217,62 +221,59 @@ class UpstreamQueue:
         return min(ranks)[3]
 
     def learn_service_time(self, seconds: float, now: float) -> None:
-        """A permit that was held for so long has come back."""
-        known = self._holds
-        kept = known * _MEMORY_S / (_MEMORY_S + now - self._learned)
-        if kept < _LEAST:
-            kept = known if known < _LEAST else _LEAST
-        self._holds = kept = kept + 1.0
-        self._hold += (seconds - self._hold) / kept
-        self._learned = now
+        """Add a permit that was held for `seconds` to the mean."""
+        before = self._mean_weight
+        weight = before * _MEAN_SPAN_S / (_MEAN_SPAN_S + now - self._mean_updated_at)
+        if weight < _MEAN_MIN_CALLS:
+            weight = before if before < _MEAN_MIN_CALLS else _MEAN_MIN_CALLS
+        self._mean_weight = weight = weight + 1.0
+        self._mean_service_s += (seconds - self._mean_service_s) / weight
+        self._mean_updated_at = now
 
     def stalled_for(self, now: float) -> float:
-        """Seconds since the last permit was given, while none is free, up to STILL_S.
+        """Seconds since the last grant while no permit is free, up to STALL_S.
 
-        Of one that hangs the mean tells nothing, for no call ends: it is likely to last as long again.
+        When an upstream hangs, no call ends and the mean goes stale; the stall is then likely to last as long
+        again.
         """
-        return min(now - self.moved, STALL_S) if self.free <= 0 else 0.0
+        return min(now - self.granted_at, STALL_S) if self.free <= 0 else 0.0
 
     def drain_time(self, calls: int, tokens: float) -> float | None:
-        """Seconds that so many calls take to leave the line; None while nothing is known."""
-        by_permits = calls * self._hold / self.permits if self._holds else None
+        """Seconds until `calls` with `tokens` in total have left the queue; None if nothing is known yet."""
+        by_permits = calls * self._mean_service_s / self.permits if self._mean_weight else None
         if self.pace is None:
             return by_permits
-        return max(by_permits or 0.0, self.pace.lasts(calls, tokens))
+        return max(by_permits or 0.0, self.pace.drain_time(calls, tokens))
 
     def expected_wait(self, waiter: Waiter, now: float) -> float | None:
-        """How long a newcomer would wait as things stand; None while nothing is known."""
+        """Seconds that a newcomer would wait as things stand; None if nothing is known yet."""
         calls, tokens = 1, float(waiter.tokens)
-        own = self.keys.get(waiter.key, _NOBODY)
+        own_lanes = self.keys.get(waiter.key, _NO_WAITERS)
         weight = self.token_counter.weight(now)
         batch = waiter.priority == BATCH
-        mine = own.interactive.tokens + (own.batch.tokens if batch else 0)
+        own_tokens = own_lanes.interactive.tokens + (own_lanes.batch.tokens if batch else 0)
         active = waiter.key in self.active
-        start = (
-            self.token_counter.of(waiter.key)
-            if active
-            else self.token_counter.entering(waiter.key, self.rivals())
-        )
-        level = start + weight * mine  # its key's counter at its turn
+        start = self.token_counter.of(waiter.key) if active else self.token_counter.entering(waiter.key, self.rivals())
+        level = start + weight * own_tokens  # its key's counter when its turn comes
         for key, lanes in self.keys.items():
-            behind = (level - self.token_counter.of(key)) / weight if lanes is not own else float("inf")
+            behind = (level - self.token_counter.of(key)) / weight if lanes is not own_lanes else float("inf")
             for lane in (lanes.interactive, lanes.batch):
                 if lane is lanes.batch and not (batch or lanes.aged(now)):
                     continue
-                first_class = batch and lane is lanes.interactive
-                ahead = len(lane.waiters) if first_class else _fitting(lane, behind)
+                higher_class = batch and lane is lanes.interactive
+                ahead = len(lane.waiters) if higher_class else _calls_within(lane, behind)
                 calls += ahead
                 tokens += ahead and lane.tokens * ahead / len(lane.waiters)
-        lasts = self.drain_time(calls, tokens)
-        return lasts if self.pace is None else max(lasts or 0.0, self.pace.wait(waiter.tokens, now))
+        wait = self.drain_time(calls, tokens)
+        return wait if self.pace is None else max(wait or 0.0, self.pace.wait(waiter.tokens, now))
 
 
-def _fitting(lane: PriorityLane, behind: float) -> int:
-    """How many of a lane go while its key is that many tokens behind the newcomer's."""
-    number = len(lane.waiters)
-    if not number or behind < 0:
+def _calls_within(lane: PriorityLane, behind: float) -> int:
+    """Calls of a lane that go while its key is `behind` tokens behind the newcomer's key."""
+    count = len(lane.waiters)
+    if not count or behind < 0:
         return 0
-    return int(min(number, behind * number / lane.tokens + 1))
+    return int(min(count, behind * count / lane.tokens + 1))
 
 
-_NOBODY: Final = KeyLanes()
+_NO_WAITERS: Final = KeyLanes()

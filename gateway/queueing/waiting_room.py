@@ -1,219 +1,233 @@
-"""The waiting room: who goes to an upstream at once, who waits, who is turned away, and who goes next.
+"""The waiting room: admission, eviction and fair order over the queues of all upstreams of a process.
 
-One room for all upstreams of a process, one `Line` for each. Nothing here waits itself: what is handed out is
-told to the layer, which wakes it. Between two calls no line has a free permit and a waiter, unless the line's
-pace holds it (`held_until`).
+The waiting room itself never waits. It returns the waiters that now hold a permit, and the layer wakes them.
+Between two calls no queue has both a free permit and a waiter, unless its pace holds it (`held_until`).
 """
 
 from collections import OrderedDict
-from typing import NamedTuple
+from enum import Enum
+from typing import Final, NamedTuple
 
 from gateway.core.caller import BATCH, INTERACTIVE, Priority
 from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, Rejection
 from gateway.queueing.upstream_queue import DONE, GRANTED, QUEUED, UpstreamQueue, Waiter
 
+SHORTEST_S: Final = 0.001
+"""The shortest `retry_after` of a rejection."""
+UNKNOWN_S: Final = 1.0
+"""The `retry_after` while nothing is known of an upstream."""
+
 _Keys = dict[str, OrderedDict[Waiter, UpstreamQueue]]
 
 
+class Granted(Enum):
+    """The newcomer holds a permit."""
+
+    AT_ONCE = "at once"
+
+
+GRANTED_AT_ONCE: Final = Granted.AT_ONCE
+
+
+class Queued(NamedTuple):
+    """The newcomer waits. A `victim` was evicted from its queue for it; reject it with `queue_full`."""
+
+    victim: tuple[Waiter, UpstreamQueue] | None
+
+
+Outcome = Granted | Queued | Rejection
+
+
 class WaitingIndex:
-    """Waiters by class and key in order of arrival, each with its line."""
+    """Waiters by class and key in order of arrival, each with its queue."""
 
     __slots__ = ("_classes", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self._classes: dict[Priority, _Keys] = {BATCH: {}, INTERACTIVE: {}}  # the lowest first
+        self._classes: dict[Priority, _Keys] = {BATCH: {}, INTERACTIVE: {}}  # the lowest class first
 
-    def add(self, waiter: Waiter, line: UpstreamQueue) -> None:
-        """One more."""
+    def add(self, waiter: Waiter, queue: UpstreamQueue) -> None:
+        """Add a waiter behind those of its class and key."""
         keys = self._classes[waiter.priority]
-        keys.setdefault(waiter.key, OrderedDict())[waiter] = line
+        keys.setdefault(waiter.key, OrderedDict())[waiter] = queue
         self.size += 1
 
     def remove(self, waiter: Waiter) -> None:
-        """One less."""
+        """Remove a waiter."""
         keys = self._classes[waiter.priority]
-        own = keys[waiter.key]
-        del own[waiter]
-        if not own:
+        waiters = keys[waiter.key]
+        del waiters[waiter]
+        if not waiters:
             del keys[waiter.key]
         self.size -= 1
 
     def pick_victim(self, newcomer: Waiter) -> tuple[Waiter, UpstreamQueue] | None:
-        """Who would have to leave for a newcomer; None: nobody does.
+        """The waiter to evict for a newcomer, or None.
 
-        In the lowest class that waits the key with the most waiters gives up its newest one: to another key
-        that has fewer, or to any call of a higher class.
+        The victim is the newest waiter of the key with the most waiters in the lowest class that has any. It
+        yields to a key with fewer waiters, or to any call of a higher class.
         """
         lowest = next((name for name, keys in self._classes.items() if keys), None)
         if lowest is None or (newcomer.priority == BATCH and lowest == INTERACTIVE):
             return None
         keys = self._classes[lowest]
         largest = max(keys.values(), key=len)
-        own = keys.get(newcomer.key, ())
-        if newcomer.priority == lowest and len(own) >= len(largest):
+        if newcomer.priority == lowest and len(keys.get(newcomer.key, ())) >= len(largest):
             return None
         return next(reversed(largest.items()))
 
 
-SHORTEST_S = 0.001
-"""The shortest time that a refusal tells to wait."""
-UNKNOWN_S = 1.0
-"""What it tells while nothing is known of an upstream."""
-
-
-class Queued(NamedTuple):
-    """The newcomer waits. A `victim` has left its line for it and is to be told `full(line, now)`."""
-
-    victim: tuple[Waiter, UpstreamQueue] | None
-
-
 class WaitingRoom:
-    """Holds at most `max_queue` waiters over all lines; 0: nobody ever waits."""
+    """Holds at most `max_queue` waiters over all queues; with 0 no call ever waits."""
 
     def __init__(self, max_queue: int) -> None:
         self._max_queue = max_queue
-        self._crowd = WaitingIndex()
+        self._index = WaitingIndex()
         self._arrivals = 0
 
     @property
     def waiting(self) -> int:
-        """Waiters over all lines."""
-        return self._crowd.size
+        """Waiters over all queues."""
+        return self._index.size
 
-    def arrive(self, line: UpstreamQueue, waiter: Waiter, now: float) -> Rejection | Queued | None:
-        """None: it goes at once and has its permit. After `Waits` on a line with a free permit ask `next`."""
+    def arrive(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> Outcome:
+        """Grant a permit, queue the waiter, or reject it.
+
+        After `Queued` on a queue with a free permit, call `grant_next`: it sets `held_until`.
+        """
         if (
-            line.free > 0
-            and not line.waiting
+            queue.free > 0
+            and not queue.waiting
             and now < waiter.deadline
-            and (line.pace is None or line.pace.wait(waiter.tokens, now) <= 0.0)
+            and (queue.pace is None or queue.pace.wait(waiter.tokens, now) <= 0.0)
         ):
-            line.enter(waiter.key)
-            line.grant(waiter, now)
-            return None
-        return self._wait(line, waiter, now)
+            queue.enter(waiter.key)
+            queue.grant(waiter, now)
+            return GRANTED_AT_ONCE
+        return self._enqueue(queue, waiter, now)
 
-    def release(self, line: UpstreamQueue, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
-        """Its call is over, having used so many tokens (None: unknown, the estimate stands).
+    def release(self, queue: UpstreamQueue, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
+        """Return the permit of a call that used `used` tokens (None: unknown, the estimate stands).
 
-        Who goes now; a second release does nothing.
+        Returns the waiters that now hold a permit. A second release does nothing.
         """
         if waiter.state != GRANTED:
             return []
-        line.learn_service_time(now - waiter.since, now)
-        return self._back(line, waiter, used, now)
+        queue.learn_service_time(now - waiter.since, now)
+        return self._return_permit(queue, waiter, used, now)
 
-    def give_back(self, line: UpstreamQueue, waiter: Waiter, now: float) -> list[Waiter]:
-        """Its permit comes back unused: the caller left when it was given. Who goes now.
+    def give_back(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> list[Waiter]:
+        """Return an unused permit: the caller left just when it was granted. Returns as `release` does.
 
-        The pace has counted the call and keeps it, which errs on the safe side.
+        The pace still counts the call, which errs on the safe side.
         """
-        return self._back(line, waiter, 0, now) if waiter.state == GRANTED else []
+        return self._return_permit(queue, waiter, 0, now) if waiter.state == GRANTED else []
 
-    def leave(self, line: UpstreamQueue, waiter: Waiter, now: float) -> list[Waiter]:
-        """It waits no longer. Who goes now: the pace may have held others behind it only."""
+    def leave(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> list[Waiter]:
+        """Remove a waiter. Returns the waiters that now hold a permit: the pace may have held only this."""
         if waiter.state != QUEUED:
             return []
-        self._remove(line, waiter)
-        line.leave(waiter.key)
-        return self.next(line, now) if line.free > 0 else []
+        self._remove(queue, waiter)
+        queue.leave(waiter.key)
+        return self.grant_next(queue, now) if queue.free > 0 else []
 
-    def next(self, line: UpstreamQueue, now: float) -> list[Waiter]:
-        """Who goes now; sets `line.held_until` when the pace holds the one after them."""
-        going = []
-        line.held_until = 0.0
-        while line.free > 0 and line.waiting:
-            waiter = line.first(now)
-            wait = 0.0 if line.pace is None else line.pace.wait(waiter.tokens, now)
+    def grant_next(self, queue: UpstreamQueue, now: float) -> list[Waiter]:
+        """Grant the free permits in fair order and return the waiters that got one.
+
+        Sets `queue.held_until` when the pace holds the next waiter.
+        """
+        granted = []
+        queue.held_until = 0.0
+        while queue.free > 0 and queue.waiting:
+            waiter = queue.first(now)
+            wait = 0.0 if queue.pace is None else queue.pace.wait(waiter.tokens, now)
             if wait > 0.0:
-                # Others might fit, but who is large would never go if they went before it.
-                line.held_until = now + wait
+                # A smaller call might fit, but if those overtook it a large call would starve.
+                queue.held_until = now + wait
                 break
-            self._remove(line, waiter)
-            line.grant(waiter, now)
-            going.append(waiter)
-        return going
+            self._remove(queue, waiter)
+            queue.grant(waiter, now)
+            granted.append(waiter)
+        return granted
 
-    def full(self, line: UpstreamQueue, now: float) -> Rejection:
-        """Tells one who finds no place, or has lost it."""
-        frees = line.drain_time(1, 0.0)
+    def queue_full(self, queue: UpstreamQueue, now: float) -> Rejection:
+        """The rejection of a call that finds the waiting room full, or was evicted from it."""
+        drain = queue.drain_time(1, 0.0)
         return Rejection(
             QUEUE_FULL,
-            f"Too many calls wait for upstream `{line.name}`.",
-            retry_after=UNKNOWN_S if frees is None else max(SHORTEST_S, frees, line.stalled_for(now)),
+            f"Too many calls are waiting for upstream `{queue.name}`.",
+            retry_after=UNKNOWN_S if drain is None else max(SHORTEST_S, drain, queue.stalled_for(now)),
         )
 
-    def too_late(self, line: UpstreamQueue, waiter: Waiter, now: float) -> Rejection:
-        """Tells one who does not wait (any more) because the caller will not.
+    def too_late(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> Rejection:
+        """The rejection of a call that would not be answered by its deadline.
 
-        It would fit as soon as a newcomer's wait and work are no longer than its own patience.
+        Its `retry_after` is the time until a newcomer's wait and work fit the caller's patience.
         """
-        wait = line.expected_wait(waiter, now)
+        wait = queue.expected_wait(waiter, now)
         patience = max(0.0, waiter.deadline - waiter.arrived)
         return Rejection(
             DEADLINE_IN_QUEUE,
-            f"The wait for upstream `{line.name}` is longer than this call's time-out.",
+            f"The wait for upstream `{queue.name}` is longer than this call's timeout.",
             retry_after=UNKNOWN_S
             if wait is None
             else max(
                 SHORTEST_S,
-                line.drain_time(1, 0.0) or 0.0,
-                line.stalled_for(now),
-                wait + _work(line, waiter) - patience,
+                queue.drain_time(1, 0.0) or 0.0,
+                queue.stalled_for(now),
+                wait + _service_time(queue, waiter) - patience,
             ),
         )
 
-    def _wait(self, line: UpstreamQueue, waiter: Waiter, now: float) -> Rejection | Queued:
-        if line.pace is not None and waiter.tokens > line.pace.largest:
+    def _enqueue(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> Queued | Rejection:
+        if queue.pace is not None and waiter.tokens > queue.pace.largest:
             return Rejection(
                 REQUEST_TOO_LARGE,
-                f"This call needs about {waiter.tokens} tokens; upstream `{line.name}` "
-                f"takes at most {int(line.pace.largest)} a minute (its `rate.tpm`).",
+                f"This call needs about {waiter.tokens} tokens; upstream `{queue.name}` "
+                f"takes at most {int(queue.pace.largest)} a minute (its `rate.tpm`).",
             )
         if waiter.deadline <= now:
-            return self.too_late(line, waiter, now)
+            return self.too_late(queue, waiter, now)
         victim = None
-        if self._crowd.size >= self._max_queue:
-            victim = self._crowd.pick_victim(waiter)
+        if self._index.size >= self._max_queue:
+            victim = self._index.pick_victim(waiter)
             if victim is None:
-                return self.full(line, now)
-        # The first in line waits for less than a whole hold, which makes up for its own work, unless with a
-        # permit free it is the pace that it waits for.
-        work = _work(line, waiter) if line.waiting or line.free > 0 else 0.0
-        if now + (line.expected_wait(waiter, now) or 0.0) + work > waiter.deadline:
-            return self.too_late(line, waiter, now)
+                return self.queue_full(queue, now)
+        # The first in the queue waits for less than a whole service time, which makes up for its own work,
+        # unless a permit is free and it waits only for the pace.
+        work = _service_time(queue, waiter) if queue.waiting or queue.free > 0 else 0.0
+        if now + (queue.expected_wait(waiter, now) or 0.0) + work > waiter.deadline:
+            return self.too_late(queue, waiter, now)
         if victim is not None:
             self._remove(victim[1], victim[0])
             victim[1].leave(victim[0].key)
         self._arrivals += 1
         waiter.state, waiter.number = QUEUED, self._arrivals
-        line.enter(waiter.key)
-        line.add(waiter)
-        self._crowd.add(waiter, line)
+        queue.enter(waiter.key)
+        queue.add(waiter)
+        self._index.add(waiter, queue)
         return Queued(victim)
 
-    def _remove(self, line: UpstreamQueue, waiter: Waiter) -> None:
-        line.remove(waiter)
-        self._crowd.remove(waiter)
+    def _remove(self, queue: UpstreamQueue, waiter: Waiter) -> None:
+        queue.remove(waiter)
+        self._index.remove(waiter)
         waiter.state = DONE
 
-    def _back(self, line: UpstreamQueue, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
+    def _return_permit(self, queue: UpstreamQueue, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
         waiter.state = DONE
-        line.free += 1
-        line.leave(waiter.key)
+        queue.free += 1
+        queue.leave(waiter.key)
         expected = waiter.tokens
-        line.token_counter.settle(waiter.key, expected, expected if used is None else used, waiter.since)
-        return self.next(line, now) if line.waiting else []
+        queue.token_counter.settle(waiter.key, expected, expected if used is None else used, waiter.since)
+        return self.grant_next(queue, now) if queue.waiting else []
 
 
-def _work(line: UpstreamQueue, waiter: Waiter) -> float:
-    """Seconds from its permit to its answer; of a stream its caller waits for the beginning only.
+def _service_time(queue: UpstreamQueue, waiter: Waiter) -> float:
+    """Expected seconds from the permit to the answer; 0.0 for a stream, which need only begin in time.
 
-    At most half of the caller's patience: a mean tells little of a short call among long ones.
+    At most half of the caller's patience: a mean says little about a short call among long ones.
     """
     return (
-        0.0
-        if waiter.stream
-        else min(line.mean_service_time or 0.0, 0.5 * max(0.0, waiter.deadline - waiter.arrived))
+        0.0 if waiter.stream else min(queue.mean_service_time or 0.0, 0.5 * max(0.0, waiter.deadline - waiter.arrived))
     )

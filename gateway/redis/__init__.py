@@ -1,1 +1,1 @@
-"""gateway/redis"""
+"""The connection to Redis."""

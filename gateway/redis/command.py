@@ -1,4 +1,8 @@
-"""What is sent to Redis: scripts, and calls of them packed for the wire once."""
+"""Commands for Redis: calls of Lua scripts, packed for the wire.
+
+Packed by hand, and not by redis-py's `Connection.pack_command`, because a call's keys and constant arguments
+are packed once for many calls (`Head`). Commands that are sent once per connection are packed by redis-py.
+"""
 
 import asyncio
 import hashlib
@@ -8,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 
 
 class RedisFailure(Exception):
-    """Redis did not do what it was asked. `sent`: it may have been done all the same."""
+    """Redis did not execute a command, as far as is known; if `sent`, it may have."""
 
     def __init__(self, kind: str, sent: bool) -> None:
         super().__init__(kind)
@@ -17,44 +21,44 @@ class RedisFailure(Exception):
 
 
 Then = Callable[[bytes | RedisFailure], None]
-"""Takes the reply of one call, or what became of it."""
+"""Called with the reply to one command, or with its failure."""
 
 
 class Script:
-    """A Lua script; Redis runs each call of it as one atomic step."""
+    """A Lua script, which Redis executes atomically."""
 
     def __init__(self, text: bytes) -> None:
         sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
         self._by_sha = packed(b"EVALSHA", sha)
         self._by_text = packed(b"EVAL", text)
-        self.load: Final = b"*3\r\n" + packed(b"SCRIPT", b"LOAD", text)
+        self.text: Final = text
 
     @classmethod
     def named(cls, folder: str, *names: str) -> Self:
-        """The scripts `name`.lua of the package folder, such as `gateway.limits.lua`, one after another."""
+        """The files `name`.lua of a package folder, such as `gateway.limits.lua`, joined in this order."""
         package, _, inside = folder.rpartition(".")
         files = resources.files(package).joinpath(inside)
         return cls(b"\n".join([files.joinpath(f"{name}.lua").read_bytes() for name in names]))
 
     def call(self, words: int, tail: bytes, by_text: bool) -> bytes:
-        """One command; `tail` is the number of keys, the keys and the arguments, `words` in all."""
+        """The command's bytes; `tail` packs the number of keys, the keys and the arguments: `words` words."""
         return b"*%d\r\n%b%b" % (words + 2, self._by_text if by_text else self._by_sha, tail)
 
 
 class Head(NamedTuple):
-    """The beginning of a call, packed once for many: the keys, and arguments that are always the same."""
+    """The beginning of a call, packed once for many: its keys, and the arguments that never change."""
 
     words: int
     wire: bytes
 
     @classmethod
     def of(cls, keys: Sequence[bytes], *arguments: bytes) -> Self:
-        """Packs it."""
+        """Packs keys and arguments."""
         return cls(1 + len(keys) + len(arguments), packed(b"%d" % len(keys), *keys, *arguments))
 
 
 class Command:
-    """One call of a script on its way. `waiter`, where given, may be cancelled before it is sent."""
+    """One call of a script. If its `waiter` is cancelled before it is sent, it is not sent."""
 
     __slots__ = ("_script", "_tail", "_words", "done", "then", "waiter")
 
@@ -74,15 +78,15 @@ class Command:
         self.done = False
 
     def wire(self, by_text: bool) -> bytes:
-        """Its bytes, naming the script by its digest or in full."""
+        """The command's bytes, with the script's text or with its digest."""
         return self._script.call(self._words, self._tail, by_text)
 
     def finish(self, outcome: bytes | RedisFailure) -> None:
-        """Hands the outcome over, once."""
+        """Passes on the outcome; called once."""
         self.done = True
         self.then(outcome)
 
 
 def packed(*words: bytes) -> bytes:
-    """The words as RESP bulk strings, without the count before them."""
+    """The words as RESP bulk strings, without the count that precedes them."""
     return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])

@@ -1,4 +1,4 @@
-"""What goes wrong with Redis, in the words of the metric `sluice_redis_errors_total{kind}`."""
+"""Kinds of Redis errors: the label `kind` of `sluice_redis_errors_total`."""
 
 import re
 from typing import Final
@@ -15,12 +15,12 @@ OTHER: Final = "other"
 BACKLOG: Final = "backlog"
 KINDS: Final = (TIMEOUT, CONNECTION, NOSCRIPT, READONLY, LOADING, OOM, OTHER, BACKLOG)
 
-# Redis 6 wraps a script's errors in `ERR Error running script ...`, so the code is looked for anywhere.
+# Redis 6 wraps a script's errors in `ERR Error running script ...`, so the code may be anywhere in the text.
 _CODE: Final = re.compile(
-    r"\b(READONLY|LOADING|OOM|BUSY|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|NOAUTH|NOPERM|MOVED|ASK|CROSSSLOT|WRONGTYPE)\b"
+    r"\b(READONLY|LOADING|OOM|BUSY|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|NOAUTH|NOPERM|MOVED|ASK|TRYAGAIN|CROSSSLOT|WRONGTYPE)\b"
 )
 _KINDS: Final = {"READONLY": READONLY, "LOADING": LOADING, "OOM": OOM}
-# About this Redis as a whole. The rest is about one call and its keys.
+# About this Redis as a whole; other errors are about one command and its keys.
 _HALTING: Final = frozenset(_KINDS) | {
     "BUSY",
     "MISCONF",
@@ -29,20 +29,23 @@ _HALTING: Final = frozenset(_KINDS) | {
     "CLUSTERDOWN",
     "NOAUTH",
     "NOPERM",
+    "MOVED",  # a cluster's: the node of all names is another one, or is about to be
+    "ASK",
+    "TRYAGAIN",
 }
 
 
 def code_of(error: Exception) -> str:
-    """Redis's own code for it (`WRONGTYPE`), `ERR` where it has none."""
+    """The error code that Redis gave, such as `WRONGTYPE`; `ERR` if it gave none."""
     status = getattr(error, "status_code", None)
     if isinstance(status, str) and status != "ERR":
         return status
-    found = _CODE.search(str(error))
-    return found[1] if found else "ERR"
+    match = _CODE.search(str(error))
+    return match[1] if match else "ERR"
 
 
 def kind_of(error: Exception) -> str:
-    """The metric's label of it."""
+    """The label `kind` for this error."""
     if kind := _KINDS.get(code_of(error)):
         return kind
     if isinstance(error, exceptions.ResponseError | exceptions.AuthenticationError):
@@ -51,5 +54,5 @@ def kind_of(error: Exception) -> str:
 
 
 def halts(error: Exception) -> bool:
-    """Whether every call would fail like this one."""
+    """Whether every other command would fail the same."""
     return code_of(error) in _HALTING

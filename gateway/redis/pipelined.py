@@ -1,8 +1,11 @@
-"""The one connection of a process to Redis: what is asked together travels together.
+"""A pipelining connection to Redis: what is requested at about the same time travels together.
 
-A single task owns the connection. It gathers everything that was asked since its last round into one pipeline
-and hands the replies out in order, so a caller that leaves abandons its own reply only, and no reply reaches
-another caller. A connection that failed in any way is thrown away.
+One task owns the connection. It sends everything requested since its last round as one pipeline and hands out
+the replies in order. A caller that leaves abandons only its own reply, and no reply reaches another caller. A
+connection that failed in any way is discarded; tenacity makes new ones until Redis answers.
+
+redis-py provides the connection, its parser and the commands that are sent once. Its client is not used: that
+takes a connection and a round trip for each command, and the key limits of every call need one.
 """
 
 import asyncio
@@ -10,26 +13,32 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
 from gateway.core.units import Secret
-from gateway.redis import errors as redis_trouble
 from gateway.redis.command import Command, RedisFailure, Script
+from gateway.redis.errors import BACKLOG, CONNECTION, NOSCRIPT, TIMEOUT, code_of, halts, kind_of
+from gateway.redis.explain import explained
+from gateway.redis.servers import MAX_HOPS, RedisServers
 from gateway.telemetry.logging import logger
 
-# A round is done by Redis in 2 ms, so that several processes' rounds fit into one time-out.
-_ASKS: Final = 64
-_POSTS: Final = 64
-# A timer that fires this late says that this process was busy, not Redis; what has arrived is read first.
-_LATE: Final = 0.005
-_CONNECT: Final = 1.0
-_FLUSH: Final = 1.0
+# Redis handles a round in 2 ms, so the rounds of several processes fit into one timeout.
+_MAX_REQUESTS: Final = 64
+_MAX_QUEUED: Final = 64
+# If a timer fires this late, this process was busy, not Redis: replies that have arrived are read first.
+_LATE_S: Final = 0.005
+_CONNECT_S: Final = 1.0
+_FLUSH_S: Final = 1.0
+_QUIET_S: Final = 10.0
+"""Seconds without a second log line about the same trouble, when Redis goes up and down with it."""
+_ERRORS: Final = (RedisError, OSError, ValueError)
+"""What ends a connection. The parser raises ValueError at a server that does not speak RESP."""
 
 
 class PipelinedRedis:
-    """Redis as long as it answers within `timeout` seconds a round; while it does not, calls fail at once."""
+    """Redis, as long as it answers each round within `timeout` seconds; otherwise requests fail at once."""
 
     def __init__(
         self,
@@ -39,70 +48,70 @@ class PipelinedRedis:
         probe: Callable[[], Command],
         count: Callable[[str], None],
         *,
-        beat: float = 1.0,
-        rest: float = 0.25,
-        room: int = 10_000,
+        heartbeat_s: float = 1.0,
+        retry_s: float = 0.25,
+        max_backlog: int = 10_000,
     ) -> None:
-        """`probe` makes a call that writes, sent each `beat` seconds and to find out whether Redis is back.
+        """`probe` makes a command that writes; it is sent as a heartbeat and to find out if Redis is back.
 
-        `count` is told the kind of each failure. `rest` is the pause between two attempts, in seconds; `room`
-        is how many posted calls are kept for a Redis that is away.
+        `count(kind)` counts each failure. `retry_s` is the pause between attempts to connect. `max_backlog`
+        bounds the enqueued commands while Redis is away.
         """
-        pool = ConnectionPool.from_url(url.reveal(), protocol=2, driver_info=None, socket_timeout=None)
-        self._dial: Callable[[], AbstractConnection] = pool.make_connection  # untyped there
+        self._servers = RedisServers(url, protocol=2, driver_info=None, socket_timeout=None)
         self._timeout = timeout
         self._scripts = scripts
         self._probe = probe
         self._count = count
-        self._beat = beat
-        self._rest = rest
-        self._room = room
+        self._heartbeat_s = heartbeat_s
+        self._retry_s = retry_s
+        self._max_backlog = max_backlog
         self._connection: AbstractConnection | None = None
-        self._asks: deque[Command] = deque()
+        self._requests: deque[Command] = deque()
         self._first: deque[Command] = deque()
-        self._posts: deque[Command] = deque()
+        self._queued: deque[Command] = deque()
         self._flight: list[Command] = []
         self._work = asyncio.Event()
         self._tried = asyncio.Event()
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._told: set[str] = set()
-        self._told_down = False
+        self._connecting = True
+        self._logged: set[str] = set()
+        self._logged_down = False
+        self._last_logged = ("", 0.0)
         self.up = False
         self.on_up: list[Callable[[], None]] = []
-        """Called when Redis is back, before anything is asked of it."""
+        """Called when Redis is back, before any request is sent."""
 
     async def start(self) -> None:
-        """Starts the task and waits until Redis is up, or its first attempt has failed: a second at most."""
+        """Starts the task and waits until Redis is up or the first attempt failed: a second at most."""
         self._task = asyncio.create_task(self._run())
-        self._work.set()
         await self._tried.wait()
 
     async def stop(self) -> None:
-        """Sends what was posted, as far as Redis takes it within a second, and closes the connection."""
-        self._stopping = True
+        """Sends what is enqueued, as far as Redis accepts it within a second, and closes the connection."""
+        self._stopping.set()
         self._work.set()
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=_FLUSH)
+            await asyncio.wait([self._task], timeout=_FLUSH_S)
             self._task.cancel()
             await asyncio.wait([self._task])
 
     def request(self, command: Command) -> None:
-        """Sends it with the next round. Raises Trouble at once while Redis is away."""
+        """Sends the command with the next round. Raises RedisFailure at once while Redis is away."""
         if not self.up:
             raise RedisFailure("down", sent=False)
-        self._asks.append(command)
+        self._requests.append(command)
         self._work.set()
 
     def enqueue(self, command: Command, *, first: bool = False) -> None:
-        """Sends it when Redis takes it, once or more (so it must be idempotent), oldest first.
+        """Sends the command when Redis accepts it, oldest first; maybe twice, so it must be idempotent.
 
-        `first` puts it before everything else that waits, asked calls included.
+        `first` puts it before everything else that waits, requests included.
         """
-        queue = self._first if first else self._posts
-        if len(queue) >= self._room:
-            self._no_room(command)
+        queue = self._first if first else self._queued
+        if len(queue) >= self._max_backlog:
+            self._reject(command)
             return
         queue.append(command)
         if self.up:
@@ -110,159 +119,240 @@ class PipelinedRedis:
 
     @property
     def backlog(self) -> int:
-        """Posted calls that wait for Redis."""
-        return len(self._first) + len(self._posts)
+        """Enqueued commands that wait for Redis."""
+        return len(self._first) + len(self._queued)
 
     async def _run(self) -> None:
+        lost: Exception | None = None
         try:
-            while not self._stopping or (self.up and (self._asks or self.backlog)):
-                await self._work.wait()
-                self._work.clear()
-                await self._round()
-                self._tried.set()
+            while not self._stopping.is_set():
+                # A connection that was closed may be opened again at once; a slow Redis gets a pause.
+                if lost is not None and _kind(lost) != CONNECTION and not isinstance(lost, MovedError):
+                    await self._pause(self._retry_s)
+                await self._connect()
+                if self.up:
+                    lost = await self._serve()
         finally:
             self._tried.set()
             self._end()
-            await self._drop()
+            await self._disconnect()
 
-    async def _round(self) -> None:
-        batch = self._flight = self._take() if self.up else []
+    async def _connect(self) -> None:
+        """Tries until Redis has executed a probe, or until `stop`."""
+        await AsyncRetrying(
+            retry=retry_if_exception_type(_ERRORS),
+            wait=wait_fixed(self._retry_s),
+            after=self._connecting_failed,
+            sleep=self._pause,
+        )(self._try_to_connect)
+
+    async def _try_to_connect(self) -> None:
+        if self._stopping.is_set():
+            return
+        for hop in range(MAX_HOPS):
+            try:
+                await self._try_to_reach()
+            except MovedError as error:
+                await self._disconnect()
+                self._servers.follow(error)
+                if hop == MAX_HOPS - 1:
+                    raise
+            except _ERRORS:
+                await self._disconnect()
+                raise
+            else:
+                self._rise()
+                return
+
+    async def _try_to_reach(self) -> None:
+        self._connecting = True
+        async with _Within(_CONNECT_S):
+            await self._servers.locate()
+            connection = await self._connected()
+        self._connecting = False
+        async with _Within(self._timeout):
+            await self._exchange(connection, [self._probe()])
+        async with _Within(_CONNECT_S):
+            await self._servers.learn(connection)
+
+    def _connecting_failed(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(error, Exception):
+            text = _text(error, self._timeout)
+            if self._connecting:
+                waited = f"{_CONNECT_S:g} s"
+                text = explained(error, self._servers.where, tls=self._servers.tls, waited=waited)
+            self._record_down(error, text)
+            if _kind(error) in (CONNECTION, TIMEOUT):
+                self._servers.give_up()
+        self._tried.set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleeps, but not longer than until `stop`."""
         try:
-            if not self.up:
-                async with _Within(_CONNECT):  # nobody waits for it
-                    await self._connected()
-                batch = [self._probe()]
-            async with _Within(self._timeout):
-                await self._exchange(await self._connected(), batch)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
         except TimeoutError:
-            await self._fall(redis_trouble.TIMEOUT, f"no answer within {self._timeout * 1000:.0f} ms", batch)
-        # A server that speaks no RESP makes the parser raise ValueError.
-        except (RedisError, OSError, ValueError) as error:
-            await self._fall(redis_trouble.kind_of(error), str(error), batch)
-        else:
-            self._rise()
-            if self._asks or self.backlog:
+            pass
+
+    async def _serve(self) -> Exception | None:
+        """One round after another until a round fails, which returns the error, or until `stop`."""
+        while not self._stopping.is_set() or self._requests or self.backlog:
+            await self._work.wait()
+            self._work.clear()
+            batch = self._flight = self._take()
+            try:
+                async with _Within(self._timeout):
+                    await self._exchange(await self._connected(), batch)
+            except _ERRORS as error:
+                await self._fall(error, batch)
+                return error
+            self._flight = []
+            if self._requests or self.backlog:
                 self._work.set()
+        return None
 
     def _take(self) -> list[Command]:
-        """What travels together. A call whose caller has left is never sent."""
+        """The commands of the next round. A request whose caller has left is dropped."""
         if self._first:
-            return _some(self._first, _ASKS)
-        batch = _some(self._posts, _POSTS)
-        batch += [one for one in _some(self._asks, _ASKS) if one.waiter is None or not one.waiter.cancelled()]
+            return _pop(self._first, _MAX_REQUESTS)
+        batch = _pop(self._queued, _MAX_QUEUED)
+        batch += [
+            command
+            for command in _pop(self._requests, _MAX_REQUESTS)
+            if command.waiter is None or not command.waiter.cancelled()
+        ]
         return batch
 
     async def _connected(self) -> AbstractConnection:
-        # Readable before anything was asked: closed by the other side, or replies nobody waits for.
+        # Readable before anything was sent: closed by the server, or holding replies that nobody waits for.
         if self._connection is not None and await self._connection.can_read():
-            await self._drop()
+            await self._disconnect()
         if self._connection is None:
-            self._connection = self._dial()
-            await self._connection.send_packed_command(
-                [one.load for one in self._scripts], check_health=False
-            )
+            connection = self._connection = self._servers.connection()
+            loads = connection.pack_commands([("SCRIPT", "LOAD", script.text) for script in self._scripts])
+            await connection.send_packed_command(loads, check_health=False)
             for _ in self._scripts:
-                await self._connection.read_response(disable_decoding=True)
+                await connection.read_response(disable_decoding=True)
         return self._connection
 
     async def _exchange(self, connection: AbstractConnection, batch: list[Command]) -> None:
-        """One pipeline; a second one for the scripts that Redis has lost."""
+        """One pipeline, and a second one for the scripts that Redis has lost."""
         by_text = False
         while batch:
-            await connection.send_packed_command([one.wire(by_text) for one in batch], check_health=False)
+            await connection.send_packed_command([command.wire(by_text) for command in batch], check_health=False)
             unknown: list[Command] = []
             halted: ResponseError | None = None
-            for one in batch:
+            for command in batch:
                 try:
                     reply = await connection.read_response(disable_decoding=True)
                 except NoScriptError:
-                    unknown.append(one)
+                    unknown.append(command)
                 except ResponseError as error:
-                    if redis_trouble.halts(error):
+                    if halts(error):
                         halted = error
                     else:
-                        self._refused(one, error)
+                        self._fail(command, error)
                 else:
-                    one.finish(reply)
+                    command.finish(reply)
             if halted is not None:
                 raise halted
             if unknown:
-                self._count(redis_trouble.NOSCRIPT)
+                self._count(NOSCRIPT)
             batch, by_text = unknown, True
 
-    def _refused(self, command: Command, error: ResponseError) -> None:
-        kind, code = redis_trouble.kind_of(error), redis_trouble.code_of(error)
+    def _fail(self, command: Command, error: ResponseError) -> None:
+        kind, code = kind_of(error), code_of(error)
         self._count(kind)
-        if code not in self._told:
-            self._told.add(code)
+        if code not in self._logged:
+            self._logged.add(code)
             logger.error("redis refuses a script", extra={"code": code, "error": str(error)})
         command.finish(RedisFailure(kind, sent=False))
 
     def _rise(self) -> None:
-        self._flight = []
-        if self.up:
-            return
-        self._schedule(self._beat, self._pulse)
         self.up = True
-        self._told_down = False
-        logger.info("redis is up")
+        self._schedule_heartbeat()
+        if self._logged_down or not self._last_logged[0]:
+            logger.info("redis is up", extra={"at": self._servers.where})
+        self._logged_down = False
         for hook in self.on_up:
             hook()
+        if self._requests or self.backlog:
+            self._work.set()
+        self._tried.set()
 
-    async def _fall(self, kind: str, error: str, batch: list[Command]) -> None:
-        was_up, self.up, self._flight = self.up, False, []
+    async def _fall(self, error: Exception, batch: list[Command]) -> None:
+        """Fails the requests and puts enqueued commands back."""
+        self.up, self._flight = False, []
+        self._cancel_heartbeat()
+        if isinstance(error, MovedError):
+            self._servers.follow(error)
+        kind = self._record_down(error, _text(error, self._timeout))
+        for command in reversed(batch):
+            if not command.done and command.waiter is None:
+                self._queued.appendleft(command)
+        while len(self._queued) > self._max_backlog:
+            self._reject(self._queued.pop())
+        for command in batch:
+            if not command.done and command.waiter is not None:
+                command.finish(RedisFailure(kind, sent=True))
+        while self._requests:
+            self._requests.popleft().finish(RedisFailure(kind, sent=False))
+        await self._disconnect()
+
+    def _record_down(self, error: Exception, text: str) -> str:
+        """Counts the error, logs the first of a row, and returns its kind."""
+        kind = _kind(error)
         self._count(kind)
-        if not self._told_down:
-            self._told_down = True
-            logger.error("redis is down", extra={"kind": kind, "error": error})
-        for one in reversed(batch):
-            if not one.done and one.waiter is None:
-                self._posts.appendleft(one)
-        while len(self._posts) > self._room:
-            self._no_room(self._posts.pop())
-        for one in batch:
-            if not one.done and one.waiter is not None:
-                one.finish(RedisFailure(kind, sent=True))
-        while self._asks:
-            self._asks.popleft().finish(RedisFailure(kind, sent=False))
-        await self._drop()
-        # A connection that was closed may be open again at once; one that is slow is not asked again so soon.
-        at_once = was_up and kind == redis_trouble.CONNECTION
-        self._schedule(0.0 if at_once else self._rest, self._work.set)
+        now = asyncio.get_running_loop().time()
+        last, at = self._last_logged
+        if not self._logged_down and (kind != last or kind == CONNECTION or now - at >= _QUIET_S):
+            self._logged_down, self._last_logged = True, (kind, now)
+            logger.error("redis is down", extra={"kind": kind, "error": text})
+        return kind
 
-    def _no_room(self, command: Command) -> None:
-        self._count(redis_trouble.BACKLOG)
-        command.finish(RedisFailure(redis_trouble.BACKLOG, sent=False))
+    def _reject(self, command: Command) -> None:
+        self._count(BACKLOG)
+        command.finish(RedisFailure(BACKLOG, sent=False))
 
     def _end(self) -> None:
         self.up = False
-        if self._timer is not None:
-            self._timer.cancel()
-        for one in (*self._flight, *self._asks, *self._first, *self._posts):
-            if not one.done:
-                one.finish(RedisFailure("stopped", sent=one in self._flight))
+        self._cancel_heartbeat()
+        for command in (*self._flight, *self._requests, *self._first, *self._queued):
+            if not command.done:
+                command.finish(RedisFailure("stopped", sent=command in self._flight))
 
-    def _pulse(self) -> None:
-        self._schedule(self._beat, self._pulse)
+    def _heartbeat(self) -> None:
+        self._schedule_heartbeat()
         self.enqueue(self._probe(), first=True)
 
-    def _schedule(self, seconds: float, call: Callable[[], None]) -> None:
+    def _schedule_heartbeat(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._heartbeat_s, self._heartbeat)
+
+    def _cancel_heartbeat(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, call)
 
-    async def _drop(self) -> None:
+    async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect(nowait=True)
 
 
-def _some(queue: deque[Command], most: int) -> list[Command]:
+def _pop(queue: deque[Command], most: int) -> list[Command]:
     return [queue.popleft() for _ in range(min(len(queue), most))]
 
 
+def _text(error: Exception, timeout: float) -> str:
+    return f"no answer within {timeout * 1000:.0f} ms" if isinstance(error, TimeoutError) else str(error)
+
+
+def _kind(error: Exception) -> str:
+    return TIMEOUT if isinstance(error, TimeoutError) else kind_of(error)
+
+
 class _Within:
-    """asyncio.timeout that does not blame Redis for a loop that was late itself."""
+    """`asyncio.timeout` that does not blame Redis if the event loop itself was late."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -280,4 +370,4 @@ class _Within:
 
     def _overdue(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         now = loop.time()
-        self._timeout.reschedule(now + _LATE if now - due > _LATE else now)
+        self._timeout.reschedule(now + _LATE_S if now - due > _LATE_S else now)

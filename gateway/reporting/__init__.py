@@ -1,1 +1,1 @@
-"""gateway/reporting"""
+"""The savings report's figures, their JSON form, and the `/admin/savings` view."""

@@ -1,4 +1,4 @@
-"""`/admin/savings?days=30`: the report's figures from a running gateway."""
+"""`/admin/savings?days=30`: the figures of the savings report from a running gateway."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from gateway.usage.store import UsageStore, UsageUnavailable
 
 
 class SavingsView:
-    """What `sluice report --format json` prints, from this moment."""
+    """Returns what `sluice report --format json` prints."""
 
     def __init__(
         self,
@@ -26,28 +26,28 @@ class SavingsView:
         clock: Clock,
         config: Callable[[], Config],
     ) -> None:
-        """`config` gives the one in force; `clock` is the calendar's."""
+        """`config` returns the current config; `clock` is the calendar's."""
         self._usage = usage
         self._calendar = calendar
         self._clock = clock
         self._config = config
 
     async def __call__(self, query: Mapping[str, str]) -> object:
-        """What is wrong is told in `error`."""
+        """Return the report, or an `error` for a bad query."""
         if self._usage is None:
-            return {"error": "usage is not kept; set usage.store to sqlite or redis"}
+            return {"error": "usage is not recorded; set usage.store to sqlite or redis"}
         config = self._config()
         try:
             today = self._calendar.day(self._clock())
             period = last_days(query.get("days", str(DAYS)), today, config.server.timezone)
-            books = await self._usage.books(period.first, period.last)
+            usage = await self._usage.snapshot(period.first, period.last)
         except PeriodError as error:
             return {"error": str(error)}
         except UsageUnavailable as error:
             return AdminUnavailable(str(error))
-        # It may have to load the catalogue.
+        # In a thread, because it may import the price catalogue.
         priced = await asyncio.to_thread(_prices, config)
-        return as_json(figures(books, period, priced, list(machines(config, books, period))))
+        return as_json(figures(usage, period, priced, list(machines(config, usage, period))))
 
 
 def _prices(config: Config) -> list[Priced]:

@@ -1,4 +1,4 @@
-"""All figures of a report, exact: money in nano-dollars, whatever language they are told in."""
+"""The figures of a savings report, exact, with money in nano-dollars."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from gateway.reporting.period import Period
 from gateway.reporting.sources import Machine, Priced
-from gateway.usage.savings import DECLARED, SPARED, Alternative, Saving
+from gateway.usage.savings import BASELINE, CALL_PARTS, Alternative, Saving
 from gateway.usage.savings_breakdown import Part, Single, actual, baseline, best_singles, parts, total
 from gateway.usage.store import UsageRow, UsageSnapshot
 
 
 class ReportLine(NamedTuple):
-    """One model, or one key."""
+    """The figures of one model or one key."""
 
     name: str
     requests: int
@@ -24,8 +24,8 @@ class ReportLine(NamedTuple):
     actual: int
 
 
-class Declared(NamedTuple):
-    """A baseline, the days on which it was first and last in force, and for how many requests."""
+class DeclaredBaseline(NamedTuple):
+    """A baseline, the first and last day on which it was in force, and its number of requests."""
 
     model: str
     name: str
@@ -35,10 +35,10 @@ class Declared(NamedTuple):
 
 
 class ReportFigures(NamedTuple):
-    """`sums` are those of all requests, `singles` the best single candidate of each model.
+    """All figures. `sums` covers all requests; `singles` has the best single candidate of each model.
 
-    `unrecorded` requests were booked by a version that did not compare; `outside` nano-dollars were paid for
-    requests that are not compared. Of `cheapest` and `single` the latter is None where a model has none.
+    `unrecorded`: requests recorded by a version without comparison. `outside`: nano-dollars paid for requests
+    that are not compared. `single`: cost with the best single candidates, None if a model has none.
     """
 
     period: Period
@@ -58,35 +58,34 @@ class ReportFigures(NamedTuple):
     singles: dict[str, Single | None]
     models: Sequence[ReportLine]
     keys: Sequence[ReportLine]
-    declared: Sequence[Declared]
+    declared: Sequence[DeclaredBaseline]
     prices: Sequence[Priced]
     machines: Sequence[Machine]
 
     @property
     def saved(self) -> int:
-        """Against the declared baseline."""
+        """Nano-dollars saved against the declared baselines."""
         return self.baseline - self.actual
 
     @property
-    def spared_calls(self) -> int:
-        """Upstream calls that merging has spared."""
-        return round(self.sums.spared / SPARED)
+    def avoided_calls(self) -> int:
+        """Upstream calls avoided by merging."""
+        return round(self.sums.spared / CALL_PARTS)
 
     @property
     def machine_cost(self) -> int:
-        """Of all machines that are paid by the hour."""
-        return sum(one.cost for one in self.machines)
+        """Nano-dollars of all machines billed by the hour."""
+        return sum(machine.cost for machine in self.machines)
 
 
 def figures(
-    books: UsageSnapshot, period: Period, prices: Sequence[Priced] = (), machines: Sequence[Machine] = ()
+    usage: UsageSnapshot, period: Period, prices: Sequence[Priced] = (), machines: Sequence[Machine] = ()
 ) -> ReportFigures:
-    """What the books of a period tell."""
-    sums = total(books.savings)
-    singles = best_singles(books.savings, books.alternatives)
-    costs = [one.cost if one is not None else None for one in singles.values()]
-    known = [cost for cost in costs if cost is not None]
-    rows = books.rows
+    """Compute the figures of a period."""
+    sums = total(usage.savings)
+    singles = best_singles(usage.savings, usage.alternatives)
+    costs = [single.cost for single in singles.values() if single is not None]
+    rows = usage.rows
     requests = sum(row.requests for row in rows)
     return ReportFigures(
         period,
@@ -101,25 +100,25 @@ def figures(
         parts(sums),
         baseline(sums),
         actual(sums),
-        sum(known) if len(known) == len(costs) else None,
+        sum(costs) if len(costs) == len(singles) else None,
         sum(row.cost for row in rows) - actual(sums),
         singles,
-        _lines(books, lambda one: one.model),
-        _lines(books, lambda one: one.key),
-        _declared(books.alternatives),
+        _lines(usage, lambda entry: entry.model),
+        _lines(usage, lambda entry: entry.key),
+        _declared(usage.alternatives),
         prices,
         machines,
     )
 
 
-def _lines(books: UsageSnapshot, name: Callable[[UsageRow | Saving], str]) -> list[ReportLine]:
+def _lines(usage: UsageSnapshot, name: Callable[[UsageRow | Saving], str]) -> list[ReportLine]:
     requests: dict[str, int] = defaultdict(int)
-    for row in books.rows:
+    for row in usage.rows:
         requests[name(row)] += row.requests
     groups: dict[str, list[Saving]] = defaultdict(list)
-    for one in books.savings:
-        groups[name(one)].append(one)
-    return [_line(one, requests[one], total(groups[one])) for one in sorted({*requests, *groups})]
+    for saving in usage.savings:
+        groups[name(saving)].append(saving)
+    return [_line(group, requests[group], total(groups[group])) for group in sorted({*requests, *groups})]
 
 
 def _line(name: str, requests: int, sums: Saving) -> ReportLine:
@@ -127,18 +126,18 @@ def _line(name: str, requests: int, sums: Saving) -> ReportLine:
     return ReportLine(name, requests, *counts, baseline(sums), actual(sums))
 
 
-def _declared(alternatives: Iterable[Alternative]) -> list[Declared]:
-    found: dict[tuple[str, str], list[Alternative]] = defaultdict(list)
-    for one in alternatives:
-        if one.role == DECLARED:
-            found[one.model, one.name].append(one)
+def _declared(alternatives: Iterable[Alternative]) -> list[DeclaredBaseline]:
+    by_name: dict[tuple[str, str], list[Alternative]] = defaultdict(list)
+    for alternative in alternatives:
+        if alternative.role == BASELINE:
+            by_name[alternative.model, alternative.name].append(alternative)
     return [
-        Declared(
+        DeclaredBaseline(
             model,
             name,
-            min(one.day for one in ones),
-            max(one.day for one in ones),
-            sum(one.requests for one in ones),
+            min(entry.day for entry in entries),
+            max(entry.day for entry in entries),
+            sum(entry.requests for entry in entries),
         )
-        for (model, name), ones in sorted(found.items())
+        for (model, name), entries in sorted(by_name.items())
     ]

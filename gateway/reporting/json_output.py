@@ -1,23 +1,23 @@
-"""A report for machines: every sum exact, money as text in USD."""
+"""The savings report as JSON: every sum exact, money as text in USD."""
 
 from collections.abc import Iterable, Mapping
 
 from gateway.core.tokens import Price
 from gateway.core.units import usd
-from gateway.reporting.figures import Declared, ReportFigures, ReportLine
+from gateway.reporting.figures import DeclaredBaseline, ReportFigures, ReportLine
 from gateway.reporting.sources import Machine, Priced
 
 METHOD = (
-    "Each compared request is priced on the tokens that were really used (same-token assumption) at the "
-    "prices of its day, without any provider's cache, for the baseline that was declared at that time, for "
-    "the cheapest candidate that could serve it, and for each candidate alone. Actual cost has all attempts "
-    "in it. Parts are taken in a fixed order and add up to baseline less actual. Requests with an unknown "
-    "price are left out of both sides and counted."
+    "Each compared request is priced on the tokens actually used (same-token assumption) at the prices of "
+    "its day, without any provider's cache: for the baseline declared at that time, for the cheapest "
+    "candidate that could serve it, and for each single candidate. The actual cost includes all attempts. "
+    "Parts are computed in a fixed order and add up to baseline minus actual. Requests with an unknown "
+    "price are excluded from both sides and counted."
 )
 
 
 def as_json(report: ReportFigures) -> dict[str, object]:
-    """The report as plain dicts, lists, numbers and text."""
+    """Return the report as plain dicts, lists, numbers and text."""
     sums = report.sums
     return {
         "from": report.period.first,
@@ -42,7 +42,7 @@ def as_json(report: ReportFigures) -> dict[str, object]:
             "saved_by_cache": {"input": sums.hit_input, "output": sums.hit_output},
             "saved_by_coalescing": {"input": sums.shared_input, "output": sums.shared_output},
         },
-        "upstream_calls_spared_by_merging": report.spared_calls,
+        "upstream_calls_avoided_by_merging": report.avoided_calls,
         "actual_usd": signed(report.actual),
         "baselines": {
             "declared": _against(report, report.baseline) | {"names": [*map(_declared, report.declared)]},
@@ -64,12 +64,12 @@ def as_json(report: ReportFigures) -> dict[str, object]:
 
 
 def signed(nanos: int) -> str:
-    """Nano-dollars as USD, exactly."""
+    """Return nano-dollars as USD, exactly."""
     return f"-{usd(-nanos)}" if nanos < 0 else usd(nanos)
 
 
 def _against(report: ReportFigures, cost: int | None) -> dict[str, object]:
-    """None where there is nothing to compare with."""
+    """Compare the actual cost with another; every value is None if `cost` is."""
     if cost is None:
         return {"usd": None, "saved_usd": None, "saved_share": None}
     saved = cost - report.actual
@@ -78,47 +78,53 @@ def _against(report: ReportFigures, cost: int | None) -> dict[str, object]:
 
 
 def _singles(report: ReportFigures) -> Mapping[str, str | None]:
-    return {model: None if one is None else one.name for model, one in report.singles.items()}
+    return {model: None if single is None else single.name for model, single in report.singles.items()}
 
 
-def _declared(one: Declared) -> dict[str, object]:
-    return {"model": one.model, "name": one.name, "from": one.first, "to": one.last, "requests": one.requests}
+def _declared(baseline: DeclaredBaseline) -> dict[str, object]:
+    return {
+        "model": baseline.model,
+        "name": baseline.name,
+        "from": baseline.first,
+        "to": baseline.last,
+        "requests": baseline.requests,
+    }
 
 
 def _lines(lines: Iterable[ReportLine]) -> list[dict[str, object]]:
     return [
         {
-            "name": one.name,
-            "requests": one.requests,
-            "compared": one.compared,
-            "cache_hits": one.hits,
-            "coalesced": one.shared,
-            "answered_by_another_candidate": one.elsewhere,
-            "baseline_usd": signed(one.baseline),
-            "actual_usd": signed(one.actual),
-            "saved_usd": signed(one.baseline - one.actual),
+            "name": line.name,
+            "requests": line.requests,
+            "compared": line.compared,
+            "cache_hits": line.hits,
+            "coalesced": line.shared,
+            "answered_by_another_candidate": line.elsewhere,
+            "baseline_usd": signed(line.baseline),
+            "actual_usd": signed(line.actual),
+            "saved_usd": signed(line.baseline - line.actual),
         }
-        for one in lines
+        for line in lines
     ]
 
 
-def _machine(one: Machine) -> dict[str, object]:
+def _machine(machine: Machine) -> dict[str, object]:
     return {
-        "upstream": one.upstream,
-        "usd_per_hour": usd(one.hourly),
-        "hours_at_most": one.hours,
-        "usd_at_most": usd(one.cost),
+        "upstream": machine.upstream,
+        "usd_per_hour": usd(machine.hourly),
+        "hours_at_most": machine.hours,
+        "usd_at_most": usd(machine.cost),
     }
 
 
-def _priced(one: Priced) -> dict[str, object]:
+def _priced(row: Priced) -> dict[str, object]:
     return {
-        "model": one.model,
-        "upstream": one.upstream,
-        "model_sent": one.sent_as,
-        "source": one.source,
-        "usd_per_million_tokens": None if one.price is None else _dollars(one.price),
-        "differs_from": None if one.listed is None else {"source": one.catalogue, **_dollars(one.listed)},
+        "model": row.model,
+        "upstream": row.upstream,
+        "model_sent": row.sent_as,
+        "source": row.source,
+        "usd_per_million_tokens": None if row.price is None else _dollars(row.price),
+        "differs_from": None if row.listed is None else {"source": row.catalogue, **_dollars(row.listed)},
     }
 
 

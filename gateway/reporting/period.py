@@ -5,15 +5,15 @@ import datetime
 from typing import NamedTuple
 
 DAYS = 30
-LONGEST = 3660
+MAX_DAYS = 3660
 
 
 class PeriodError(ValueError):
-    """These days cannot be reported; the text says why."""
+    """The days are invalid; the message says why."""
 
 
 class Period(NamedTuple):
-    """From the first to the last day, both included, as `2026-11-29`, in a time zone."""
+    """The days from `first` to `last`, both included, as `2026-11-29`, in a time zone."""
 
     first: str
     last: str
@@ -21,31 +21,31 @@ class Period(NamedTuple):
 
     @property
     def days(self) -> int:
-        """How many."""
+        """Number of days."""
         return (_date(self.last) - _date(self.first)).days + 1
 
 
 def last_days(text: str, today: str, zone: str) -> Period:
-    """So many days, today included. PeriodError for what is no number of days."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LONGEST):
-        raise PeriodError(f"days must be a whole number from 1 to {LONGEST}")
+    """Return the last N days, today included. Raises PeriodError if `text` is not a number of days."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_DAYS):
+        raise PeriodError(f"days must be a whole number from 1 to {MAX_DAYS}")
     return Period((_date(today) - datetime.timedelta(int(text) - 1)).isoformat(), today, zone)
 
 
 def between(first: str | None, last: str | None, today: str, zone: str) -> Period:
-    """From one day to another, by default 30 days up to today. PeriodError for days in the wrong order."""
+    """Return the days from `first` to `last`; default: 30 days up to today. Raises PeriodError."""
     end = last or today
     begin = first or (_date(end) - datetime.timedelta(DAYS - 1)).isoformat()
     if begin > end:
         raise PeriodError(f"--from {begin} is after --to {end}")
     period = Period(begin, end, zone)
-    if period.days > LONGEST:
-        raise PeriodError(f"a report covers at most {LONGEST} days")
+    if period.days > MAX_DAYS:
+        raise PeriodError(f"a report covers at most {MAX_DAYS} days")
     return period
 
 
 def day(text: str) -> str:
-    """A day as it is written, for argparse."""
+    """Parse a day for argparse."""
     try:
         return _date(text).isoformat()
     except ValueError:

@@ -1,4 +1,4 @@
-"""What prices hold now and where they come from, and what machines of one's own cost in the meantime."""
+"""Current prices with their sources, and the cost of machines billed by the hour."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,9 +15,9 @@ HOURS = 24
 
 
 class Priced(NamedTuple):
-    """A candidate of a public model, its price (None: unknown) and where that comes from.
+    """A candidate of a public model, its price (None: unknown) and the price's source.
 
-    `listed` is what the catalogue `catalogue` has instead, where the two differ by more than 1 %.
+    `listed` is the price in `catalogue` if the two differ by more than 1 %.
     """
 
     model: str
@@ -30,7 +30,7 @@ class Priced(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """An upstream that is paid by the hour, and nano-dollars for a whole period, if it ran all the time."""
+    """An upstream billed by the hour: its nano-dollars per hour, and the hours of a period."""
 
     upstream: str
     hourly: int
@@ -38,36 +38,32 @@ class Machine(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """For all hours."""
+        """Nano-dollars if the machine ran all hours."""
         return self.hourly * self.hours
 
 
 def prices(config: Config, pricing: Pricing) -> Iterator[Priced]:
-    """As they are now. It may take a tenth of a second."""
+    """Yield the current price of every candidate; the first call may take a tenth of a second."""
     for name, model in config.models.items():
         for candidate in model.candidates:
             upstream = config.upstreams[candidate.upstream]
-            known = pricing.known(candidate, upstream)
-            found = Priced(name, upstream.name, candidate.model, known.price, known.source)
-            if known.source == CONFIG and known.price is not None:
-                other = pricing.known(replace(candidate, price=None), upstream)
-                if (
-                    other.listing is not None
-                    and other.price is not None
-                    and _differ(known.price, other.price)
-                ):
-                    found = found._replace(listed=other.price, catalogue=other.source)
-            yield found
+            resolved = pricing.resolve(candidate, upstream)
+            row = Priced(name, upstream.name, candidate.model, resolved.price, resolved.source)
+            if resolved.source == CONFIG and resolved.price is not None:
+                listed = pricing.resolve(replace(candidate, price=None), upstream)
+                if listed.listing and listed.price is not None and _differ(resolved.price, listed.price):
+                    row = row._replace(listed=listed.price, catalogue=listed.source)
+            yield row
 
 
-def _differ(one: Price, other: Price) -> bool:
-    pairs = ((one.input, other.input), (one.output, other.output), (one.cached_input, other.cached_input))
-    return any(abs(a - b) * 100 > max(a, b) for a, b in pairs if a is not None and b is not None)
+def _differ(a: Price, b: Price) -> bool:
+    pairs = ((a.input, b.input), (a.output, b.output), (a.cached_input, b.cached_input))
+    return any(abs(x - y) * 100 > max(x, y) for x, y in pairs if x is not None and y is not None)
 
 
-def machines(config: Config, books: UsageSnapshot, period: Period) -> Iterator[Machine]:
-    """Of upstreams that state what they cost an hour, since the first day that is in the books."""
-    first = min([row.day for row in books.rows], default=None)
+def machines(config: Config, usage: UsageSnapshot, period: Period) -> Iterator[Machine]:
+    """Yield the upstreams with a price per hour; their hours count from the first day with usage."""
+    first = min([row.day for row in usage.rows], default=None)
     days = period._replace(first=first).days if first is not None else 0
     for name, upstream in config.upstreams.items():
         if upstream.gpu_hour_usd is not None:

@@ -1,1 +1,1 @@
-"""gateway/resilience"""
+"""Retries, circuit breakers and what an upstream's failure means."""

@@ -1,25 +1,28 @@
-"""One call to one upstream, and what its end says of the upstream."""
+"""One attempt: a request to one upstream, and what its end means for that upstream."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
-from gateway.core.call import Call, Candidate, Handler, Reply
+from gateway.core.call import Call, Candidate, FailedAttempt, Handler, Reply, TokenEstimate
 from gateway.core.clock import Clock
-from gateway.core.errors import RESET, Rejection, UpstreamFailure
-from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker
+from gateway.core.errors import CONNECT, LOCAL, RESET, TLS, Rejection, UpstreamFailure
+from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker, Outcome
 from gateway.resilience.classification import PATH, classify
 from gateway.resilience.poison_requests import PoisonRequests
-from gateway.resilience.retry_budget import RetryBudget
+from gateway.resilience.retry_budget import RetryBudget, client_retries
+from gateway.resilience.upstream_breakers import UpstreamBreakers
 
-_BUSY: Final = ("rate_limited", "overloaded", "account")
-_BUSY_S: Final = 1.0
-_LONGEST_BUSY_S: Final = 60.0
-_ENDED = {"ok": "success", "client_gone": "ignore", "shed": "ignore"}
+_PAUSING: Final = ("rate_limited", "overloaded", "account")
+"""Reasons after which an upstream is left out for a moment."""
+_PAUSE_S: Final = 1.0
+_ACCOUNT_PAUSE_S: Final = 30.0  # nobody mends a key or pays a bill within a second
+_MAX_PAUSE_S: Final = 60.0
+_STREAM_RESULTS: Final = {"ok": "success", "client_gone": "ignore", "shed": "ignore"}
 
 
 class RetryPolicy(NamedTuple):
-    """`attempts` calls to the candidates of a model; the pauses between two to the same one, in seconds."""
+    """At most `attempts` at a model's candidates. `base_s` and `max_s` bound the backoff, in seconds."""
 
     attempts: int
     base_s: float
@@ -27,17 +30,18 @@ class RetryPolicy(NamedTuple):
 
 
 class UpstreamHealth(NamedTuple):
-    """What is remembered of one upstream, and the whole time that it has for a call, in seconds."""
+    """The state of one upstream; `total_s` is the longest that a request may take there, in seconds."""
 
-    breaker: CircuitBreaker
+    breakers: UpstreamBreakers
     budget: RetryBudget
     total_s: float
 
 
 class RetryMetrics(NamedTuple):
-    """`attempt(upstream, verdict)` gives what counts such attempts, and takes how many.
+    """Callbacks that count.
 
-    The others are told of each extra call (upstream that failed, reason) and of each fallback.
+    `attempt(upstream, result)` returns a function that adds to that counter. `retry(upstream, reason)` counts
+    a retry by the upstream that failed; `fallback(from_model, to_model)` a change of the model.
     """
 
     attempt: Callable[[str, str], Callable[[float], object]]
@@ -46,101 +50,149 @@ class RetryMetrics(NamedTuple):
 
 
 class AttemptRunner:
-    """Makes attempts and tells breakers, budgets and metrics how they ended."""
+    """Makes attempts and records their ends in circuit breakers and metrics."""
 
     def __init__(
         self,
         health: Mapping[str, UpstreamHealth],
-        rules: RetryPolicy,
-        counts: RetryMetrics,
+        policy: RetryPolicy,
+        metrics: RetryMetrics,
         clock: Clock,
         sleep: Callable[[float], Awaitable[object]],
         rng: Random,
+        poison: PoisonRequests | None = None,
+        estimate: Callable[[Call], TokenEstimate] | None = None,
     ) -> None:
+        """`poison` is shared by the generations of a process; `estimate` fills in `call.estimate`."""
         self.health = health
-        self.rules = rules
-        self.counts = counts
+        self.policy = policy
+        self.metrics = metrics
         self.clock = clock
         self.sleep = sleep
+        self.estimate = estimate
         self.rng = rng
-        self.poison = PoisonRequests()
-        self.succeeded = {name: counts.attempt(name, "success") for name in health}
-        self.not_before: dict[Candidate | tuple[Candidate, str], float] = {}  # if another one can be called
+        self.poison = poison if poison is not None else PoisonRequests()
+        self.succeeded = {name: metrics.attempt(name, "success") for name in health}
+        self.not_before: dict[Candidate | tuple[Candidate, str], float] = {}
+        """When a candidate (or a candidate at one endpoint) is due again; until then others go first."""
+
+    def breaker(self, candidate: Candidate, endpoint: str) -> CircuitBreaker:
+        """The breaker of a candidate's model at an endpoint."""
+        return self.health[candidate.upstream].breakers.of(candidate.model, endpoint)
 
     def busy(self, candidate: Candidate, endpoint: str, now: float) -> bool:
-        """Whether another one is better called, if one can be."""
-        known = self.not_before
-        return known.get(candidate, 0.0) > now or known.get((candidate, endpoint), 0.0) > now
+        """Whether the candidate has asked for a pause, so that another one goes first."""
+        due = self.not_before
+        return due.get(candidate, 0.0) > now or due.get((candidate, endpoint), 0.0) > now
 
     async def __call__(
-        self, inner: Handler, call: Call, candidate: Candidate, ticket: int
+        self, inner: Handler, call: Call, candidate: Candidate, permit: int, *, again: bool
     ) -> Reply | Rejection:
-        """One call to one upstream, its end told to the upstream's breaker. Raises Failure."""
-        before = call.attempts
+        """Makes one attempt and returns `permit` to the breaker. Raises UpstreamFailure.
+
+        `again`: this candidate has failed this call before.
+        """
+        attempts_before = call.attempts
         try:
             reply = await inner(call)
         except UpstreamFailure as failure:
-            self.failed(call, candidate, ticket, failure)
+            self.failed(call, candidate, permit, failure, again=again)
             raise
         except BaseException:
-            self.left(call, candidate, ticket, before)
+            self.left(call, candidate, permit, attempts_before)
             raise
-        self.answered(call, candidate, ticket, reply)
+        self.answered(call, candidate, permit, reply)
         return reply
 
-    def answered(self, call: Call, candidate: Candidate, ticket: int, reply: Reply | Rejection) -> None:
-        """There is an answer: a whole one, a stream's beginning, or that it has not been sent."""
-        health, now = self.health[candidate.upstream], self.clock()
+    def answered(self, call: Call, candidate: Candidate, permit: int, reply: Reply | Rejection) -> None:
+        """Records a complete answer, the beginning of a stream, or a rejection by the queue."""
+        breakers, now = self.health[candidate.upstream].breakers, self.clock()
+        model, endpoint = candidate.model, call.endpoint
         if not isinstance(reply, Reply):
-            health.breaker.record("none", now, ticket)
+            breakers.record("none", model, endpoint, now, permit)
         elif reply.stream is None:
-            health.breaker.record("success", now, ticket)
+            breakers.failures.answered()
+            breakers.record_success(model, endpoint, now, permit)
             self.succeeded[candidate.upstream](1)
         else:
-            probing = health.breaker.state(now) != CLOSED
-            if probing:  # it has begun, and need not end before others may go
-                health.breaker.record("success", now, ticket)
-            call.lease.hold(_Streaming(self, candidate, ticket, told=probing))
+            probing = breakers.of(model, endpoint).state(now) != CLOSED
+            if probing:  # a stream that has begun is proof enough: others need not wait for its end
+                breakers.record_success(model, endpoint, now, permit)
+            call.lease.hold(_StreamEnd(self, candidate, permit, recorded=probing))
 
-    def left(self, call: Call, candidate: Candidate, ticket: int, attempts_before: int) -> None:
-        """Its client is gone, which tells nothing of the upstream; it may not have been sent at all."""
-        self.health[candidate.upstream].breaker.record("none", self.clock(), ticket)
+    def left(self, call: Call, candidate: Candidate, permit: int, attempts_before: int) -> None:
+        """Records that the client left, which says nothing about the upstream."""
+        self.breaker(candidate, call.endpoint).record("none", self.clock(), permit)
         if call.attempts > attempts_before:
-            self.counts.attempt(candidate.upstream, "ignore")(1)
+            self.metrics.attempt(candidate.upstream, "ignore")(1)
 
-    def failed(self, call: Call, candidate: Candidate, ticket: int, failure: UpstreamFailure) -> None:
-        """Tell all who have to know of it."""
-        judgement, now = classify(failure), self.clock()
-        self.health[candidate.upstream].breaker.record(judgement.breaker_outcome, now, ticket)
-        self.counts.attempt(candidate.upstream, judgement.result)(1)
-        if judgement.reason in _BUSY:
-            pause_s = _BUSY_S if failure.retry_after is None else failure.retry_after
-            self.not_before[candidate] = now + min(pause_s, _LONGEST_BUSY_S)
-        elif judgement.reason == PATH:  # it may serve every other endpoint
-            self.not_before[candidate, call.endpoint] = now + _LONGEST_BUSY_S
+    def failed(
+        self, call: Call, candidate: Candidate, permit: int, failure: UpstreamFailure, *, again: bool = False
+    ) -> None:
+        """Records a failed attempt."""
+        classified, now = classify(failure), self.clock()
+        breakers, model = self.health[candidate.upstream].breakers, candidate.model
+        if classified.breaker_outcome == "failure" and not _known_failure(call, classified.reason, again):
+            of_host = failure.cause in (CONNECT, TLS)
+            breakers.record_failure(model, call.endpoint, now, permit, of_host=of_host)
+        else:
+            outcome: Outcome = "success" if classified.breaker_outcome == "success" else "none"
+            breakers.record(outcome, model, call.endpoint, now, permit)
+        self.metrics.attempt(candidate.upstream, classified.result)(failure.sendings)
+        reason = classified.reason if failure.status is None else f"{classified.reason} {failure.status}"
+        sentence = failure.logged or failure.message
+        call.failures += (FailedAttempt(candidate.upstream, model, reason, sentence),)
+        if classified.result != "ignore" and failure.cause != LOCAL:
+            breakers.failures.failed(now, sentence)
+        if classified.reason in _PAUSING:
+            pause_s = failure.retry_after
+            if pause_s is None:
+                pause_s = _ACCOUNT_PAUSE_S if classified.reason == "account" else _PAUSE_S
+            self.not_before[candidate] = now + min(pause_s, _MAX_PAUSE_S)
+        elif classified.reason == PATH:  # other endpoints may work
+            self.not_before[candidate, call.endpoint] = now + _MAX_PAUSE_S
+        call.attempts += failure.sendings - 1
         if failure.cause == RESET:
             for body in (call.body,) if call.batch is None else call.batch.source_bodies():
-                self.poison.died(body, candidate.upstream, now)
+                self.poison.record_death(body, candidate.upstream, now, failure.sendings)
 
 
-class _Streaming:
-    """Holder: judges a stream when it has ended."""
+def _known_failure(call: Call, reason: str, again: bool) -> bool:
+    """Whether a failure repeats that of the same request, retried by this gateway or by its client.
 
-    __slots__ = ("_attempt", "_candidate", "_ticket", "_told")
+    One request whose content makes an engine fail must not open a breaker for all others.
+    """
+    if reason != "server_error":
+        return False
+    return again or client_retries(call.headers.get("x-stainless-retry-count")) > 0
 
-    def __init__(self, attempt: AttemptRunner, candidate: Candidate, ticket: int, *, told: bool) -> None:
-        """`told`: the breaker has heard of its good beginning."""
-        self._told = told
+
+class _StreamEnd:
+    """Lease holder: records how a stream ended."""
+
+    __slots__ = ("_attempt", "_candidate", "_permit", "_recorded")
+
+    def __init__(self, attempt: AttemptRunner, candidate: Candidate, permit: int, *, recorded: bool) -> None:
+        """`recorded`: the breaker has counted the beginning as a success."""
+        self._recorded = recorded
         self._attempt = attempt
         self._candidate = candidate
-        self._ticket = ticket
+        self._permit = permit
 
     def settle(self, call: Call, now: float) -> None:
-        upstream = self._candidate.upstream
-        verdict = _ENDED.get(call.outcome, "retryable")
-        self._attempt.counts.attempt(upstream, verdict)(1)
-        breaker = self._attempt.health[upstream].breaker
-        if verdict == "retryable":
-            breaker.record("failure", now, self._ticket)
-        elif not self._told:
-            breaker.record("success" if verdict == "success" else "none", now, self._ticket)
+        upstream, model = self._candidate.upstream, self._candidate.model
+        result = _STREAM_RESULTS.get(call.outcome, "retryable")
+        self._attempt.metrics.attempt(upstream, result)(1)
+        breakers = self._attempt.health[upstream].breakers
+        if result == "success":
+            breakers.failures.answered()
+        if result == "retryable":
+            sentence = f"Upstream `{upstream}` did not finish a stream."
+            if call.error is not None:
+                sentence = call.error.logged or call.error.message
+            call.failures += (FailedAttempt(upstream, model, call.outcome, sentence),)
+            breakers.failures.failed(now, sentence)
+            breakers.record_failure(model, call.endpoint, now, self._permit)
+        elif not self._recorded:
+            outcome: Outcome = "success" if result == "success" else "none"
+            breakers.record(outcome, model, call.endpoint, now, self._permit)

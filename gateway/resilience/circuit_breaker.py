@@ -1,13 +1,13 @@
-"""When to leave an upstream alone because it fails, and how to find out that it is well again.
+"""A circuit breaker: when to stop calling an upstream that fails, and when to start again.
 
-Closed, every call goes. Enough failures open it: no call goes for a while, each time for twice as long, until
-it has been well for HEALTHY_S. Then it is half-open: one call at a time goes as a probe (Finagle's way back);
-its success closes the breaker, and a rising share of the calls comes back to an upstream that may be cold
-(Envoy's slow start).
+A closed breaker admits every call. Enough failures open it: it admits none for a while, each time for twice
+as long, until the upstream has been healthy for HEALTHY_S. Then the breaker is half-open and admits one call
+at a time as a probe (as Finagle does). A success closes it, and the share of admitted calls rises slowly,
+because the upstream may be cold (Envoy's slow start).
 
-Every call that goes has a ticket, its place in this history. What a call tells that set out before the last
-change is no news of the upstream as it is now: a late failure does not open what a probe has closed, and
-nothing but the probe itself brings the probe back.
+Every admitted call has a permit, a number that orders it in this history. The outcome of a call that was
+admitted before the last change of state is ignored: a late failure does not open a breaker that a probe has
+closed, and only the probe itself ends the probe.
 """
 
 from random import Random
@@ -20,26 +20,27 @@ HALF_OPEN: Final = 1
 OPEN: Final = 2
 
 HEALTHY_S: Final = 30.0
-"""So long after closing an upstream is as good as any: it gets all its calls, and its past is forgotten."""
+"""This long after closing, the upstream gets all its calls and its past is forgotten."""
 FIRST_SHARE: Final = 0.1
-"""The share of calls that goes right after closing."""
+"""The share of calls admitted right after closing."""
 LAST_RESORT_S: Final = 1.0
-"""One call in so many seconds goes, whatever the state, when nobody else could take it."""
+"""Whatever the state, one call in this many seconds is admitted if no other candidate could take it."""
 JITTER: Final = 0.2
-_ENOUGH: Final = 20  # attempts in the last 10 s by which a share of failures can be judged
+_MIN_ATTEMPTS: Final = 20  # in the last 10 s, for a share of failures to mean anything
 
 Outcome = Literal["success", "failure", "none"]
 
 
 class CircuitBreaker:
-    """The breaker of one upstream. `now` is in monotonic seconds and never goes back.
+    """The breaker of one model at one endpoint. `now` is in monotonic seconds and never goes back.
 
-    It opens after `failures` of them in a row, or when half of at least 20 attempts in the last 10 s have
-    failed; first for `open_s` seconds and at most for `max_open_s`, give or take a fifth.
+    It opens after `failures` failures in a row, or when half of at least 20 attempts in the last 10 s have
+    failed: first for `open_s` seconds, at most for `max_open_s`, plus or minus 20 %.
     """
 
     __slots__ = (
         "_attempts",
+        "_by_host",
         "_closed",
         "_failed",
         "_failures",
@@ -50,11 +51,12 @@ class CircuitBreaker:
         "_max_open_s",
         "_open_s",
         "_open_until",
+        "_permit",
         "_probe",
         "_rng",
         "_since",
         "_slow_start_until",
-        "_ticket",
+        "opened_at",
     )
 
     def __init__(self, failures: int, open_s: float, max_open_s: float, rng: Random) -> None:
@@ -62,45 +64,48 @@ class CircuitBreaker:
         self._open_s = open_s
         self._max_open_s = max_open_s
         self._rng = rng
-        self._ticket = 1  # the newest one
-        self._since = 1  # the oldest one that still tells something; while closed all have this one
+        self._permit = 1  # the newest one
+        self._since = 1  # the oldest permit whose outcome counts; while closed, every call has this one
         self._slow_start_until = 0.0  # no slow start when the process starts
         self._length_s = 0.0
         self._open_until = 0.0
         self._last_resort_at = 0.0
-        self._probe = 0  # the ticket of the probe that is out
-        self._lengthens = True  # its failure
+        self._probe = 0  # the permit of the probe under way, 0 if there is none
+        self._lengthens = True  # whether its failure doubles the time
         self._closed = True
         self._in_a_row = 0
         self._attempts = RollingCounter()
         self._failed = RollingCounter()
+        self._by_host = 0  # failures of the whole upstream that others have met
+        self.opened_at = 0.0
+        """When it last opened."""
 
     def acquire(self, now: float, last_resort: bool = False) -> int:
-        """Whether a call may go: 0 is no, anything else the ticket that must come back to `record`, once.
+        """A permit for one call, to be passed to `record` exactly once; 0 if the call is not admitted.
 
         `last_resort` says that no other candidate could take the call.
         """
         if self._closed:
-            if now >= self._slow_start_until or last_resort or self._rng.random() < self._share(now):
+            if now >= self._slow_start_until or last_resort or self._rng.random() < self._admitted_share(now):
                 return self._since
             return 0
         if now >= self._open_until and not self._probe:
-            self._ticket += 1
-            self._probe = self._ticket
+            self._permit += 1
+            self._probe = self._permit
             self._lengthens = not last_resort
         elif last_resort and now >= self._last_resort_at:
-            self._ticket += 1
+            self._permit += 1
         else:
             return 0
         self._last_resort_at = now + LAST_RESORT_S
-        return self._ticket
+        return self._permit
 
-    def record(self, outcome: Outcome, now: float, ticket: int) -> None:
-        """What became of the call with this ticket; `none`: nothing, or it never went."""
-        if ticket < self._since:
+    def record(self, outcome: Outcome, now: float, permit: int) -> None:
+        """Records the outcome of the call with this permit; `none` if it says nothing about the upstream."""
+        if permit < self._since:
             return
         if not self._closed:
-            self._judge(outcome, now, ticket)
+            self._record_not_closed(outcome, now, permit)
         elif outcome == "success":
             self._in_a_row = 0
             self._attempts.add(now)
@@ -108,10 +113,37 @@ class CircuitBreaker:
             self._in_a_row += 1
             self._attempts.add(now)
             self._failed.add(now)
-            if self._too_many(now):
-                self._closed = False
-                self._since = self._ticket + 1
-                self._open(self._open_s if now >= self._slow_start_until else 2.0 * self._length_s, now)
+            if self._must_open(now):
+                self.open(now)
+
+    def open(self, now: float) -> None:
+        """Opens it, if it is closed."""
+        if self._closed:
+            self._closed = False
+            self._since = self._permit + 1
+            self._open(self._open_s if now >= self._slow_start_until else 2.0 * self._length_s, now)
+
+    def record_host_failure(self, now: float, *, out: bool = False) -> None:
+        """Counts another breaker's failure that is the whole upstream's; `out` opens this one at once."""
+        if self._closed:
+            self._by_host += 1
+            if out:
+                self.open(now)
+            else:
+                self.record("failure", now, self._since)
+
+    def host_recovered(self, now: float) -> None:
+        """Forgets the host's failures, as the upstream has answered another model; a probe may go at once."""
+        if self._by_host:
+            self._by_host = 0
+            self._in_a_row = 0
+            if not self._closed:
+                self._open_until = min(self._open_until, now)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open or half-open."""
+        return not self._closed
 
     def state(self, now: float) -> int:
         """CLOSED, HALF_OPEN or OPEN."""
@@ -120,29 +152,29 @@ class CircuitBreaker:
         return OPEN if now < self._open_until else HALF_OPEN
 
     def ready(self, now: float) -> bool:
-        """Whether a call may go, if chance allows it in a slow start. Hands out nothing."""
+        """Whether a call would be admitted, slow start aside. Takes no permit."""
         return self._closed or (now >= self._open_until and not self._probe)
 
     def wait(self, now: float) -> float:
-        """Seconds until a call would go that nobody else could take; 0.0 is now."""
+        """Seconds until a call is admitted that no other candidate could take."""
         if self._closed:
             return 0.0
         at = self._last_resort_at if self._probe else min(self._last_resort_at, self._open_until)
         return max(0.0, at - now)
 
-    def _judge(self, outcome: Outcome, now: float, ticket: int) -> None:
-        """A call has come back that went while the breaker was not closed."""
+    def _record_not_closed(self, outcome: Outcome, now: float, permit: int) -> None:
+        """Records a call while the breaker is open or half-open."""
         if outcome == "success":
             self._close(now)
-        elif ticket == self._probe:
+        elif permit == self._probe:
             self._probe = 0
             if outcome == "failure":
                 self._open(2.0 * self._length_s if self._lengthens else self._length_s, now)
 
     def _close(self, now: float) -> None:
         self._closed = True
-        self._ticket += 1
-        self._since = self._ticket
+        self._permit += 1
+        self._since = self._permit
         self._slow_start_until = now + HEALTHY_S
         self._probe = 0
         self._in_a_row = 0
@@ -150,18 +182,18 @@ class CircuitBreaker:
         self._failed = RollingCounter()
 
     def _open(self, length_s: float, now: float) -> None:
-        """For the first time, or once more."""
+        self.opened_at = now
         self._length_s = min(length_s, self._max_open_s)
-        # At the upper bound too the gateways of a fleet must not knock all at once.
+        # Jitter also at the upper bound: the gateways of a fleet must not probe all at once.
         longest = min((1.0 + JITTER) * self._length_s, self._max_open_s)
         self._open_until = now + self._rng.uniform((1.0 - JITTER) * self._length_s, longest)
         self._last_resort_at = now + LAST_RESORT_S
 
-    def _too_many(self, now: float) -> bool:
+    def _must_open(self, now: float) -> bool:
         if self._in_a_row >= self._failures:
             return True
         attempts = self._attempts.count(now)
-        return attempts >= _ENOUGH and 2 * self._failed.count(now) >= attempts
+        return attempts >= _MIN_ATTEMPTS and 2 * self._failed.count(now) >= attempts
 
-    def _share(self, now: float) -> float:
+    def _admitted_share(self, now: float) -> float:
         return 1.0 - (1.0 - FIRST_SHARE) * (self._slow_start_until - now) / HEALTHY_S

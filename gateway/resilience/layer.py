@@ -1,58 +1,63 @@
-"""Calls to upstreams until one succeeds, or no further one is worth it.
+"""Attempts at upstreams until one succeeds or none is worth making.
 
-Nothing is tried again once a byte has gone to the client: a Failure only comes before. Every extra call is
-paid for from the budget of the upstream that failed, so that a dead one cannot multiply the load; how long
-all of it may take is bounded by the call's one deadline.
+Nothing is retried once a byte has gone to the client: an UpstreamFailure is only raised before. Every retry
+is paid from the retry budget of the upstream that failed, so a dead upstream cannot multiply the load. The
+call's deadline bounds all attempts together.
 """
 
 from gateway.core.call import Call, Handler, Layer, Reply
 from gateway.core.errors import Rejection, UpstreamFailure
 from gateway.resilience.attempt import AttemptRunner
 from gateway.resilience.retry_budget import client_retries
-from gateway.resilience.retry_loop import RetryLoop, poisonous
+from gateway.resilience.retry_loop import RetryLoop, suspended
 
 
 def attempts(attempt: AttemptRunner) -> Layer:
-    """The layer around one attempt. What goes on after a first one that failed is the `Trial`'s."""
+    """The layer that makes the first attempt; `RetryLoop` makes further ones."""
 
     def layer(inner: Handler) -> Handler:
-        # Every call runs through it, so the first attempt has no frame of its own, as later ones do.
+        # Every call runs through here, so the first attempt has no frame or wrapper of its own.
         async def handle(call: Call) -> Reply | Rejection:
             candidate, now = call.candidate, call.ready_at
             if candidate is None:
                 raise AssertionError("the gates above set the candidate")
-            health, before = attempt.health[candidate.upstream], call.attempts
+            health, attempts_before = attempt.health[candidate.upstream], call.attempts
             if call.sent_at:
-                # It has been sent before, and goes another way now: no new request, and later than it came.
+                # A layer around this one sends it again, to another model: it is no new request.
                 now, call.sent_at, call.answered_at = attempt.clock(), 0.0, 0.0
             elif (sent := call.headers.get("x-stainless-retry-count")) is None or not client_retries(sent):
-                # Even where its breaker is open: else its probes, which may fail, could never be paid for.
+                # Even while the breaker is open, or nothing would pay for the retries of failed probes.
                 health.budget.deposit(now)
-            if now < attempt.poison.refusing_until:
-                seconds = attempt.poison.refused(call.body, now)
+            if now < attempt.poison.suspending_until:
+                seconds = attempt.poison.suspended_for(call.body, now)
                 if seconds is not None:
-                    return poisonous(seconds)
-            ticket = health.breaker.acquire(now)
-            if not ticket or (attempt.not_before and attempt.busy(candidate, call.endpoint, now)):
-                return await RetryLoop(attempt, inner, call).on_breaker_open(ticket)
+                    return suspended(seconds)
+            try:
+                breaker = health.breakers.scopes[candidate.model, call.endpoint]
+            except KeyError:
+                breaker = health.breakers.of(candidate.model, call.endpoint)
+            permit = breaker.acquire(now)
+            if not permit or (attempt.not_before and attempt.busy(candidate, call.endpoint, now)):
+                return await RetryLoop(attempt, inner, call).on_breaker_open(permit)
             try:
                 reply = await inner(call)
             except UpstreamFailure as failure:
-                attempt.failed(call, candidate, ticket, failure)
+                attempt.failed(call, candidate, permit, failure)
                 return await RetryLoop(attempt, inner, call).on_failure(failure)
             except BaseException:
-                attempt.left(call, candidate, ticket, before)
+                attempt.left(call, candidate, permit, attempts_before)
                 raise
             if type(reply) is Reply and reply.stream is None:
-                health.breaker.record("success", call.answered_at or attempt.clock(), ticket)
+                now = call.answered_at or attempt.clock()
+                breaker.record("success", now, permit)
+                if health.breakers.troubled:
+                    health.breakers.answered(breaker, now)
+                if health.breakers.failures.unanswered:
+                    health.breakers.failures.answered()
                 attempt.succeeded[candidate.upstream](1)
                 return reply
-            attempt.answered(call, candidate, ticket, reply)
-            return (
-                reply
-                if isinstance(reply, Reply)
-                else await RetryLoop(attempt, inner, call).on_queue_rejected(reply)
-            )
+            attempt.answered(call, candidate, permit, reply)
+            return reply if isinstance(reply, Reply) else await RetryLoop(attempt, inner, call).on_queue_rejected(reply)
 
         return handle
 

@@ -1,19 +1,20 @@
-"""Requests in whose company engines die: none may take down one engine after the other."""
+"""Poison requests: a request that engines die with must not take down one engine after another."""
 
 from hashlib import blake2b
 from typing import Final
 
 DEATHS: Final = 2
-"""So many are no accident any more."""
-REFUSED_S: Final = 60.0
+"""A request with this many deaths is rejected."""
+SUSPENDED_S: Final = 60.0
 REMEMBERED_S: Final = 600.0
-"""A death is forgotten so long after the request's latest one."""
+"""A request is forgotten this long after its latest death."""
 SAME_DEATH_S: Final = 1.0
-KEPT: Final = 1024
+"""Deaths at one upstream within this time count as one."""
+MAX_SUSPECTS: Final = 1024
 
 
 class Suspect:
-    """One request body: how many deaths, and the latest one at each upstream."""
+    """One request body: its deaths, and when the latest one was at each upstream."""
 
     __slots__ = ("at", "deaths", "latest")
 
@@ -24,47 +25,50 @@ class Suspect:
 
 
 class PoisonRequests:
-    """Remembers the newest KEPT requests that an engine died with. `now` is in monotonic seconds.
+    """The newest MAX_SUSPECTS requests that an engine died with. `now` is in monotonic seconds.
 
-    Requests are known by a digest that cannot be forged, for a collision would refuse an innocent one.
+    Requests are identified by a cryptographic digest: a collision would reject an innocent one.
     """
 
-    __slots__ = ("_suspects", "refusing_until")
+    __slots__ = ("_suspects", "suspending_until")
 
     def __init__(self) -> None:
-        self._suspects: dict[bytes, Suspect] = {}  # by their latest death
-        self.refusing_until = 0.0  # after it nothing is refused, and nothing need be hashed
+        self._suspects: dict[bytes, Suspect] = {}  # oldest latest death first
+        self.suspending_until = 0.0  # after it nothing is suspended, so nothing needs hashing
 
-    def died(self, body: bytes, upstream: str, now: float) -> None:
-        """The upstream's engine died while it had this request; calls with the same body die one death."""
+    def record_death(self, body: bytes, upstream: str, now: float, sendings: int = 1) -> None:
+        """Records that the upstream's engine died while it had this request.
+
+        Calls with the same body that fail together count once; `sendings`: how often this one was sent.
+        """
         self._forget(now)
         key = _key(body)
         suspect = self._suspects.pop(key, None) or Suspect()
         self._suspects[key] = suspect
-        if len(self._suspects) > KEPT:
+        if len(self._suspects) > MAX_SUSPECTS:
             del self._suspects[next(iter(self._suspects))]
-        before = suspect.at.get(upstream)
-        if before is None or now - before >= SAME_DEATH_S:
+        previous = suspect.at.get(upstream)
+        if previous is None or now - previous >= SAME_DEATH_S:
             suspect.at[upstream] = now
-            suspect.deaths += 1
+            suspect.deaths += sendings
         suspect.latest = now
         if suspect.deaths >= DEATHS:
-            self.refusing_until = now + REFUSED_S
+            self.suspending_until = now + SUSPENDED_S
 
     def suspected(self, body: bytes, now: float) -> bool:
-        """Whether an engine has died with this request lately: it had better not be merged with others."""
+        """Whether an engine has died with this request lately, so that it is not merged with others."""
         suspect = self._suspects.get(_key(body)) if self._suspects else None
         return suspect is not None and now - suspect.latest < REMEMBERED_S
 
-    def refused(self, body: bytes, now: float) -> float | None:
-        """Seconds for which this request is refused; None: it may go."""
-        if now >= self.refusing_until:
+    def suspended_for(self, body: bytes, now: float) -> float | None:
+        """Seconds for which this request is rejected; None if it may be sent."""
+        if now >= self.suspending_until:
             return None
         suspect = self._suspects.get(_key(body))
         if suspect is None or suspect.deaths < DEATHS:
             return None
-        left = REFUSED_S - (now - suspect.latest)
-        return left if left > 0.0 else None
+        remaining_s = SUSPENDED_S - (now - suspect.latest)
+        return remaining_s if remaining_s > 0.0 else None
 
     def _forget(self, now: float) -> None:
         while self._suspects:

@@ -1,4 +1,4 @@
-"""Whether and when to try again: the share of extra calls, the pause before one, how many there may be."""
+"""Whether and when to retry: the retry budget, the backoff, the bound on attempts."""
 
 from collections.abc import Callable
 from random import Random
@@ -11,12 +11,12 @@ _DOUBLINGS: Final = 60  # more would leave the range of floats
 
 
 class RetryBudget:
-    """How many extra calls an upstream's failures may still cause, so that they never multiply the load.
+    """The retries that one upstream's failures may still cause (Finagle's RetryBudget).
 
-    It starts with `reserve` calls and grows by `share` of one with every request, up to that share of the
-    requests of the last 10 s, or `reserve` if that is more.
+    It starts with `reserve` retries. Every request deposits `share` of one, up to that share of the requests
+    of the last 10 s, or up to `reserve` if that is more.
 
-    `earn(now)` tells of a call that makes its first attempt, and is not itself a client's retry.
+    `deposit(now)` is called for each first attempt, unless it is itself a client's retry.
     """
 
     __slots__ = ("_balance", "_paid", "_requests", "_reserve", "_share", "deposit")
@@ -26,15 +26,17 @@ class RetryBudget:
         self._reserve = reserve
         self._balance = reserve
         self._requests = RollingCounter()
-        self._paid = 0  # requests that the balance holds
-        self.deposit: Callable[[float], None] = self._requests.add  # every call does: one frame less
+        self._paid = 0  # requests counted in the balance
+        self.deposit: Callable[[float], None] = (
+            self._requests.add
+        )  # bound directly: every call makes one, and saves a frame
 
     def try_withdraw(self, now: float) -> bool:
-        """Whether there is one more call to have; if so it is taken."""
-        # The bound rises by no more than the balance grows with each request. So the balance may be cut down
-        # to it here alone, and is what cutting at every moment would have left.
+        """Withdraws one retry; False if the balance does not cover it."""
+        # The bound rises by no more than the balance does with each request, so capping the balance here
+        # gives the same as capping it at every moment.
         bound = max(self._reserve, self._share * self._requests.count(now))
-        requests = self._requests.ever
+        requests = self._requests.total
         self._balance = min(bound, self._balance + self._share * (requests - self._paid))
         self._paid = requests
         if self._balance < 1.0:
@@ -44,20 +46,18 @@ class RetryBudget:
 
 
 def backoff(n: int, base_s: float, max_s: float, rng: Random) -> float:
-    """Seconds before the n-th retry (from 1): full jitter, so that many do not come back all at once.
+    """Seconds before the n-th retry (from 1), with full jitter.
 
     Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
     """
     return rng.uniform(0.0, min(max_s, base_s * 2.0 ** min(n - 1, _DOUBLINGS)))
 
 
-def pause(
-    asked_s: float | None, n: int, base_s: float, max_s: float, left_s: float, rng: Random
-) -> float | None:
-    """Seconds before the n-th retry at the upstream that failed; None: it is not to be tried again.
+def pause(asked_s: float | None, n: int, base_s: float, max_s: float, left_s: float, rng: Random) -> float | None:
+    """Seconds before the n-th retry at the upstream that failed; None if there is to be none.
 
-    `asked_s` is its own Retry-After: it is never called earlier than it asks, and not at all where that is
-    longer than `max_s`. `left_s` is what remains until the call's deadline.
+    `asked_s` is the upstream's Retry-After: a retry is never earlier, and none is made if it exceeds `max_s`.
+    `left_s` is the time until the call's deadline.
     """
     seconds = backoff(n, base_s, max_s, rng)
     if asked_s is not None:
@@ -68,10 +68,10 @@ def pause(
 
 
 def own_attempts(attempts: int, sent_before: int) -> int:
-    """Calls that may be made for a request which its client has already sent so many times before."""
+    """The attempts left for a request that its client has sent `sent_before` times already."""
     return max(1, attempts - sent_before)
 
 
 def client_retries(header: str | None) -> int:
-    """How many times an SDK has sent this request before (its `x-stainless-retry-count`); nonsense is 0."""
+    """How often an SDK has sent this request before, by its `x-stainless-retry-count`; 0 if unreadable."""
     return int(header) if header and len(header) <= 4 and header.isascii() and header.isdigit() else 0

@@ -1,9 +1,16 @@
-"""One call whose first attempt came to nothing, or could not be made."""
+"""Further attempts after a first one that failed, was rejected by a queue, or found its circuit breaker open.
+
+tenacity runs the loop. It asks `retry`, then `wait`, then `stop`; the retry budget is withdrawn in `stop`,
+so a call that gives up pays nothing. Clock, jitter and sleep are injected: tenacity's waits draw from the
+global generator and its stops read the system's clock, so none of them is used.
+"""
 
 import math
 from typing import Final
 
-from gateway.core.call import BATCH_CHAT, Call, Candidate, Handler, Reply, Route
+from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception, retry_if_result
+
+from gateway.core.call import BATCH_CHAT, CHAT, Call, Candidate, Handler, Reply, Route
 from gateway.core.errors import (
     DEADLINE_IN_QUEUE,
     QUEUE_FULL,
@@ -21,12 +28,12 @@ from gateway.resilience.retry_plan import NextAttempt, RetryPlan
 from gateway.routing.eligibility import affordable
 from gateway.wire.openai.capabilities import needs
 
-_NO_PLACE: Final = (QUEUE_FULL, DEADLINE_IN_QUEUE, REQUEST_TOO_LARGE)
-"""Refusals of one upstream's queue: another upstream may have a place."""
+_NO_SLOT: Final = (QUEUE_FULL, DEADLINE_IN_QUEUE, REQUEST_TOO_LARGE)
+"""Rejections by the queue of one upstream: another upstream may have a slot."""
 
 
-def poisonous(seconds: float) -> Rejection:
-    """Tells one whose request engines have died of."""
+def suspended(seconds: float) -> Rejection:
+    """Rejects a request that several engines died with."""
     return Rejection(
         REQUEST_SUSPENDED,
         "The engines that were given this request died. It is refused for a while, so that it does not "
@@ -36,7 +43,10 @@ def poisonous(seconds: float) -> Rejection:
 
 
 class RetryLoop:
-    """Goes on until a reply, a refusal, or the last failure. `call.candidate` has failed, or could not go."""
+    """Attempts until there is a reply, a rejection, or the last failure, which is raised.
+
+    `call.candidate` is the upstream of the first attempt. A loop serves one call, through one of `on_...`.
+    """
 
     def __init__(self, attempt: AttemptRunner, inner: Handler, call: Call) -> None:
         if call.route is None:
@@ -46,130 +56,214 @@ class RetryLoop:
         self._inner = inner
         self._call = call
         self._route: Route = call.route
-        self._plan = RetryPlan(call.route, own_attempts(attempt.rules.attempts, sent), call.candidates)
+        self._plan = RetryPlan(call.route, own_attempts(attempt.policy.attempts, sent), call.candidates)
         self._retries = 0
-        self._ticket = 0  # of the candidate that was chosen last
+        self._permit = 0  # from the breaker of the candidate picked last
         self._tried: set[Candidate] = set()
-        self._needs: frozenset[str] | None = None  # read where a candidate declares what it can do
-        self._last: UpstreamFailure | Rejection | None = None
+        self._needs: frozenset[str] | None = None  # read where a candidate declares its capabilities
+        self._next: NextAttempt | None = None
+        self._outcome: Reply | Rejection | UpstreamFailure | None = None  # of the latest attempt
+        self._classified: Classification | None = None  # that outcome, if it is a failure
+        self._skipped = False  # the next attempt is paid for, but its breaker opened during the pause
+        self._unavailable: Rejection | None = None
+        self._state: RetryCallState | None = None
 
-    async def on_breaker_open(self, ticket: int) -> Reply | Rejection:
-        """The first candidate's breaker is open, or (with a ticket) it has too much to do.
+    async def on_breaker_open(self, permit: int) -> Reply | Rejection:
+        """The first candidate's breaker is open (`permit` is 0), or the candidate has asked for a pause.
 
-        Go where neither is so; else to the busy one, or be the one that tries whether it is back. Another
-        model is no answer to a busy moment.
+        The call goes to a candidate of which neither is true, else to the paused one, else it probes an open
+        breaker. A pause is no reason to use a fallback model.
         """
         now, first = self._attempt.clock(), self._candidate()
-        chosen = self._plan.next(
-            now, lambda one: one is not first and self._admits(one), fallbacks=not ticket
+        self._next = self._plan.next(
+            now, lambda candidate: candidate is not first and self._admits(candidate), fallbacks=not permit
         )
-        if chosen is None and ticket:
-            self._ticket, chosen = ticket, NextAttempt(first, self._route, now)
-        elif ticket:
-            self._attempt.health[first.upstream].breaker.record("none", now, ticket)
-        found = chosen or self._last_resort(now)
-        return found if isinstance(found, Rejection) else await self._run_next(found)
+        if self._next is None and permit:
+            self._permit, self._next = permit, NextAttempt(first, self._route, now)
+        elif permit:
+            self._attempt.breaker(first, self._call.endpoint).record("none", now, permit)
+        if self._next is None and (rejection := self._probe(now)) is not None:
+            return rejection
+        return await self._run()
 
-    async def on_queue_rejected(self, refusal: Rejection) -> Reply | Rejection:
-        """The queue had no place for it. Another upstream's may."""
-        waited_at = self._candidate()
-        if refusal is MOVED:
-            return await self._moved(waited_at)
-        self._last = refusal
-        if refusal.kind not in _NO_PLACE:
-            return self._given_up()
-        self._plan.exclude(waited_at)
-        chosen = self._plan.next(self._attempt.clock(), self._admits)
-        return self._given_up() if chosen is None else await self._run_next(chosen)
-
-    async def _moved(self, waited_at: Candidate) -> Reply | Rejection:
-        """It has left the queue there for the first of `call.order`, and may come back if that one fails."""
-        now, self._plan.order = self._attempt.clock(), self._call.candidates
-        # It has given up its place in line: chance must not send it back to the end of it.
-        chosen = self._plan.next(
-            now, lambda one: one is not waited_at and self._admits(one, last_resort=True), fallbacks=False
-        )
-        if chosen is None and self._admits(waited_at):
-            chosen = NextAttempt(waited_at, self._route, now)
-        found = chosen or self._last_resort(now)
-        return found if isinstance(found, Rejection) else await self._run_next(found)
+    async def on_queue_rejected(self, rejection: Rejection) -> Reply | Rejection:
+        """The first candidate's queue has no slot. Another upstream's may have one."""
+        self._outcome = rejection
+        return await self._run()
 
     async def on_failure(self, failure: UpstreamFailure) -> Reply | Rejection:
-        """An attempt has failed. Raises the last failure where nothing helps."""
-        self._last = failure
-        attempt, candidate = self._attempt, self._candidate()
-        now, judgement = attempt.clock(), classify(failure)
-        self._tried.add(candidate)
-        self._call.max_wait_s = math.inf  # where it may still go is the plan's to say from now on
-        free, batch = judgement.retry_scope == "overflow", self._call.batch
-        if judgement.retry_scope == "never" or (
-            free and batch is not None and len(batch.source_bodies()) > 1
+        """The first attempt failed."""
+        self._outcome = failure
+        return await self._run()
+
+    async def _run(self) -> Reply | Rejection:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(self._worth_retrying) | retry_if_result(_no_slot),
+            wait=self._pick_next,
+            stop=self._out_of_options,
+            before=self._remember,
+            before_sleep=self._account_for,
+            sleep=self._pause,
+            reraise=True,
+        )
+        try:
+            return await retrying(self._next_outcome)
+        except RetryError as stopped:  # raised where the last outcome is a rejection
+            return self._unavailable or stopped.last_attempt.result()
+        finally:
+            # These refer to each other; the call in them would live until the next full collection.
+            retrying.iter_state.reset()
+            self._outcome = None
+            if self._state is not None:
+                self._state.outcome = None
+                self._state = None
+
+    def _remember(self, state: RetryCallState) -> None:
+        self._state = state
+
+    async def _next_outcome(self) -> Reply | Rejection:
+        """The outcome of the first attempt, made before this loop, then that of each further one."""
+        if self._next is not None and not self._skipped:
+            self._outcome = await self._send(self._next)
+        # No local variable may hold a failure: its traceback holds this frame.
+        if isinstance(self._outcome, UpstreamFailure):
+            if not self._skipped:
+                self._classified = classify(self._outcome)
+                self._tried.add(self._candidate())
+                self._call.max_wait_s = math.inf  # from now on the plan decides where it may go
+                seconds = self._attempt.poison.suspended_for(self._call.body, self._attempt.clock())
+                if seconds is not None and self._worth_retrying(self._outcome):
+                    return suspended(seconds)
+            raise self._outcome
+        if self._outcome is None:
+            raise AssertionError("no attempt was made")
+        return self._outcome
+
+    async def _send(self, picked: NextAttempt) -> Reply | Rejection | UpstreamFailure:
+        if picked.route is not self._route:
+            self._attempt.metrics.fallback(self._route.name, picked.route.name)
+        self._call.candidate = picked.candidate
+        try:
+            return await self._attempt(
+                self._inner,
+                self._call,
+                picked.candidate,
+                self._permit,
+                again=picked.candidate in self._tried,
+            )
+        except UpstreamFailure as failure:
+            return failure
+
+    # What tenacity asks, in this order.
+
+    def _worth_retrying(self, error: BaseException) -> bool:
+        """`retry` of a failure."""
+        classified, batch = self._classified, self._call.batch
+        if classified is None or not isinstance(error, UpstreamFailure):
+            return False
+        if classified.retry_scope == "overflow":
+            # One of several merged requests is too long: each is sent by itself instead.
+            return batch is None or len(batch.source_bodies()) == 1
+        if classified.reason == PATH and self._call.endpoint == BATCH_CHAT:
+            return False  # the engine offered that before: each request is sent as its client sent it
+        return classified.retry_scope != "never"
+
+    def _pick_next(self, state: RetryCallState) -> float:
+        """`wait`: picks the next candidate and returns the seconds until it may be called."""
+        now, candidate = self._attempt.clock(), self._candidate()
+        if self._outcome is MOVED:
+            # It has left this queue for the first of `call.candidates`, and may come back if that one fails.
+            # Having given up its position, it must not be sent back to the end of the queue by chance.
+            self._plan.order = self._call.candidates
+            self._next = self._plan.next(
+                now,
+                lambda target: target is not candidate and self._admits(target, last_resort=True),
+                fallbacks=False,
+            )
+            if self._next is None and self._admits(candidate):
+                self._next = NextAttempt(candidate, self._route, now)
+            if self._next is None:
+                self._unavailable = self._probe(now)
+        else:
+            if not self._skipped:
+                self._record(candidate, now)
+            self._next = self._plan.next(now, self._admits)
+        return 0.0 if self._next is None else max(0.0, self._next.at - now)
+
+    def _out_of_options(self, state: RetryCallState) -> bool:
+        """`stop`: no candidate, no time, or no budget. Asked last, so that only a retry that happens pays."""
+        picked, classified = self._next, self._fresh_failure()
+        if picked is None or classified is None:
+            return picked is None
+        budget = self._attempt.health[self._candidate().upstream].budget
+        if picked.at < self._deadline(picked.candidate) and (
+            classified.retry_scope == "overflow" or budget.try_withdraw(self._attempt.clock())
         ):
-            raise failure  # of several that share a call one is too long: each finds its own way
-        if judgement.reason == PATH and self._call.endpoint == BATCH_CHAT:
-            raise failure  # it offered that before: each goes as its client has sent it
-        poisoned = attempt.poison.refused(self._call.body, now)
-        if poisoned is not None:
-            return poisonous(poisoned)
-        if free:
+            return False
+        self._return_permit(picked.candidate)
+        return True
+
+    def _account_for(self, state: RetryCallState) -> None:
+        """`before_sleep`: counts the retry; the failed attempt is the upstream's time, not the gateway's."""
+        call, classified = self._call, self._fresh_failure()
+        if classified is not None:
+            self._attempt.metrics.retry(self._candidate().upstream, classified.reason)
+        if call.sent_at:
+            call.ready_at += self._attempt.clock() - call.sent_at
+            call.sent_at = 0.0  # a client that leaves before the next attempt pays for none
+
+    async def _pause(self, seconds: float) -> None:
+        """`sleep`. The breaker's permit is not held meanwhile, so it may refuse afterwards."""
+        self._skipped = False
+        if seconds <= 0.0 or self._next is None:
+            return
+        attempt, candidate, begun = self._attempt, self._next.candidate, self._attempt.clock()
+        self._return_permit(candidate)
+        await attempt.sleep(seconds)
+        self._call.ready_at += attempt.clock() - begun
+        if not self._admits(candidate):
+            self._plan.exclude(candidate)
+            self._skipped = True
+
+    # What they decide by.
+
+    def _fresh_failure(self) -> Classification | None:
+        """The latest outcome where it is a failure that no retry has been paid for yet."""
+        return self._classified if isinstance(self._outcome, UpstreamFailure) and not self._skipped else None
+
+    def _record(self, candidate: Candidate, now: float) -> None:
+        """Adds the latest outcome to the plan."""
+        classified = self._fresh_failure()
+        if classified is None:
+            self._plan.exclude(candidate)
+        elif classified.retry_scope == "overflow":
             self._plan.record_overflow(candidate)
         else:
-            self._plan.record_failure(candidate, self._again_at(failure, judgement, now))
-        chosen = self._plan.next(now, self._admits)
-        if chosen is None:
-            raise failure
-        in_time = chosen.at < self._deadline(chosen.candidate)
-        if not in_time or not (free or attempt.health[candidate.upstream].budget.try_withdraw(now)):
-            self._return_breaker_permit(chosen.candidate)
-            raise failure
-        attempt.counts.retry(candidate.upstream, judgement.reason)
-        return await self._run_next(chosen)
+            self._plan.record_failure(candidate, self._again_at(classified, now))
 
-    async def _run_next(self, chosen: NextAttempt) -> Reply | Rejection:
-        call, attempt, candidate = self._call, self._attempt, chosen.candidate
-        now = attempt.clock()
-        if call.sent_at:
-            call.ready_at += now - call.sent_at  # which was the upstream's time, not the gateway's own
-            call.sent_at = 0.0  # until it is sent again: who leaves before that pays for no further attempt
-        if chosen.at > now:
-            self._return_breaker_permit(candidate)
-            await attempt.sleep(chosen.at - now)
-            call.ready_at += attempt.clock() - now
-            if not self._admits(candidate):
-                self._plan.exclude(candidate)
-                other = self._plan.next(attempt.clock(), self._admits)
-                return self._given_up() if other is None else await self._run_next(other)
-        if chosen.route is not self._route:
-            attempt.counts.fallback(self._route.name, chosen.route.name)
-        call.candidate = candidate
-        try:
-            reply = await attempt(self._inner, call, candidate, self._ticket)
-        except UpstreamFailure as failure:
-            return await self.on_failure(failure)
-        return reply if isinstance(reply, Reply) else await self.on_queue_rejected(reply)
-
-    def _last_resort(self, now: float) -> NextAttempt | Rejection:
-        """Every breaker is open: one call a second tries the upstream that is due first, others hear when."""
-        health = self._attempt.health
-        candidate = min(self._plan.order, key=lambda one: health[one.upstream].breaker.wait(now))
-        breaker = health[candidate.upstream].breaker
-        self._ticket = breaker.acquire(now, last_resort=True)
-        if self._ticket:
-            return NextAttempt(candidate, self._route, now)
+    def _probe(self, now: float) -> Rejection | None:
+        """Every breaker is open: one call a second probes the upstream due first, others are rejected."""
+        endpoint = self._call.endpoint
+        candidate = min(self._plan.order, key=lambda each: self._attempt.breaker(each, endpoint).wait(now))
+        breaker = self._attempt.breaker(candidate, endpoint)
+        self._permit = breaker.acquire(now, last_resort=True)
+        if self._permit:
+            self._next = NextAttempt(candidate, self._route, now)
+            return None
         return Rejection(
             UPSTREAM_UNAVAILABLE,
             f"Upstream `{candidate.upstream}` has failed repeatedly and is left alone for a moment.",
             retry_after=max(0.001, breaker.wait(now)),
         )
 
-    def _again_at(self, failure: UpstreamFailure, judgement: Classification, now: float) -> float | None:
-        """When the upstream that has failed may be called again."""
-        if judgement.retry_scope != "anywhere":
+    def _again_at(self, classified: Classification, now: float) -> float | None:
+        """When the upstream that failed may be called again; None is never."""
+        if classified.retry_scope != "anywhere" or not isinstance(self._outcome, UpstreamFailure):
             return None
-        rules, left = self._attempt.rules, self._deadline(self._candidate()) - now
+        policy, left_s = self._attempt.policy, self._deadline(self._candidate()) - now
         self._retries += 1
         seconds = pause(
-            failure.retry_after, self._retries, rules.base_s, rules.max_s, left, self._attempt.rng
+            self._outcome.retry_after, self._retries, policy.base_s, policy.max_s, left_s, self._attempt.rng
         )
         return None if seconds is None else now + seconds
 
@@ -178,35 +272,40 @@ class RetryLoop:
         return min(self._call.deadline, self._call.accepted_at + total_s)
 
     def _admits(self, candidate: Candidate, *, last_resort: bool = False) -> bool:
-        breaker, now = self._attempt.health[candidate.upstream].breaker, self._attempt.clock()
+        breaker, now = self._attempt.breaker(candidate, self._call.endpoint), self._attempt.clock()
         if candidate not in self._tried and self._attempt.busy(candidate, self._call.endpoint, now):
             return False
-        if not affordable(self._call, candidate) or not self._able(candidate):
+        if not affordable(self._call, candidate) or not self._capable(candidate) or not self._fits(candidate):
             return False
-        self._ticket = breaker.acquire(now, last_resort)
-        return self._ticket > 0
+        self._permit = breaker.acquire(now, last_resort)
+        return self._permit > 0
 
-    def _able(self, candidate: Candidate) -> bool:
-        """Whether it can do what is asked: the routing has looked at no fallback."""
+    def _capable(self, candidate: Candidate) -> bool:
+        """Whether it has the capabilities that the request needs; the router checked no fallback."""
         if candidate.capabilities is None:
             return True
         if self._needs is None:
             self._needs = needs(self._call.body)
         return self._needs <= candidate.capabilities
 
-    def _return_breaker_permit(self, candidate: Candidate) -> None:
-        """The chosen one is not called after all."""
-        breaker = self._attempt.health[candidate.upstream].breaker
-        breaker.record("none", self._attempt.clock(), self._ticket)
+    def _fits(self, candidate: Candidate) -> bool:
+        """Whether the prompt fits the window of a fallback's candidate; the router has checked its own."""
+        window, estimate = candidate.context_window, self._attempt.estimate
+        if window is None or estimate is None or self._call.endpoint != CHAT or candidate in self._route.candidates:
+            return True
+        return (self._call.estimate or estimate(self._call)).input <= window
+
+    def _return_permit(self, candidate: Candidate) -> None:
+        """The candidate picked last is not called."""
+        breaker = self._attempt.breaker(candidate, self._call.endpoint)
+        breaker.record("none", self._attempt.clock(), self._permit)
 
     def _candidate(self) -> Candidate:
         if self._call.candidate is None:
-            raise AssertionError("somebody was to be called")
+            raise AssertionError("the gates above set the candidate")
         return self._call.candidate
 
-    def _given_up(self) -> Rejection:
-        if isinstance(self._last, UpstreamFailure):
-            raise self._last
-        if self._last is None:
-            raise AssertionError("nothing has happened that could be told")
-        return self._last
+
+def _no_slot(outcome: Reply | Rejection) -> bool:
+    """`retry` of a result."""
+    return isinstance(outcome, Rejection) and outcome.kind in _NO_SLOT

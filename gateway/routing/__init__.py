@@ -1,1 +1,1 @@
-"""gateway/routing"""
+"""Routing: candidate eligibility, strategies, prefix affinity, spill-over, complexity, cascade."""

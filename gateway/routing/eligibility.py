@@ -1,4 +1,4 @@
-"""Which candidates can take a call at all: what they can do, how much fits, what the key can still pay."""
+"""Which candidates can serve a call: by capability, context window and the key's remaining budget."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -16,51 +16,52 @@ _PARAMS: Final = {
 
 
 def capable(candidates: Sequence[Candidate], needed: Collection[str]) -> Sequence[Candidate]:
-    """Those that can do all of it, as far as they tell."""
+    """Return the candidates with all these capabilities; one that declares none has all."""
     if not needed:
         return candidates
-    return [one for one in candidates if one.capabilities is None or one.capabilities.issuperset(needed)]
+    return [c for c in candidates if c.capabilities is None or c.capabilities.issuperset(needed)]
 
 
 def incapable(model: str, candidates: Sequence[Candidate], needed: Collection[str]) -> Rejection:
-    """Tells one whose call nobody can serve."""
-    lacking = [name for name in sorted(needed) if not capable(candidates, (name,))]
-    what = " and ".join(f"`{name}`" for name in lacking or sorted(needed))
-    nobody = "no upstream of it offers that" if lacking else "no upstream of it offers these together"
+    """Return the rejection of a call that no candidate has the capabilities for."""
+    missing = [name for name in sorted(needed) if not capable(candidates, (name,))]
+    named = missing or sorted(needed)
+    reason = "none of its upstreams offers that" if missing else "none of its upstreams offers these together"
     return Rejection(
         INVALID_VALUE,
-        f"The model `{model}` cannot serve this request: it needs {what}, and {nobody}.",
-        _PARAMS[(lacking or sorted(needed))[0]],
+        f"The model `{model}` cannot serve this request: it needs "
+        f"{' and '.join(f'`{name}`' for name in named)}, and {reason}.",
+        _PARAMS[named[0]],
     )
 
 
 def roomy(candidates: Sequence[Candidate], estimate: TokenEstimate, endpoint: str) -> Sequence[Candidate]:
-    """Those that hold the prompt with its answer; where nobody does, the largest: its upstream may say so.
+    """Return the candidates whose window fits prompt and answer; if none does, the largest ones.
 
-    A list of prompts or inputs is not measured: each item of it has a window of its own.
+    A list of prompts or inputs is not measured, because each item has a window to itself.
     """
     if endpoint == EMBEDDINGS:
         return candidates
     answer = estimate.output // estimate.choices if estimate.capped else 0
-    whole = estimate.input + answer if endpoint == CHAT else 0
-    for one in candidates:
-        if (one.context_window or whole) < whole or (one.max_output or answer) < answer:
+    total = estimate.input + answer if endpoint == CHAT else 0
+    for candidate in candidates:
+        if (candidate.context_window or total) < total or (candidate.max_output or answer) < answer:
             break
     else:
         return candidates
-    held = [
+    rooms = [
         (
-            whole if one.context_window is None or one.context_window > whole else one.context_window,
-            answer if one.max_output is None or one.max_output > answer else one.max_output,
+            total if c.context_window is None or c.context_window > total else c.context_window,
+            answer if c.max_output is None or c.max_output > answer else c.max_output,
         )
-        for one in candidates
+        for c in candidates
     ]
-    most = max(held)
-    return [one for one, fits in zip(candidates, held, strict=True) if fits == most]
+    largest = max(rooms)
+    return [candidate for candidate, room in zip(candidates, rooms, strict=True) if room == largest]
 
 
 def affordable(call: Call, candidate: Candidate) -> bool:
-    """Whether what it is expected to cost there is within what its key has left for it."""
+    """Return whether the expected cost at this candidate is within the call's ceiling."""
     if call.ceiling is None:
         return True
     nanos = expected(call.estimate, candidate)
@@ -68,15 +69,15 @@ def affordable(call: Call, candidate: Candidate) -> bool:
 
 
 def expected_all(estimate: TokenEstimate, candidates: Sequence[Candidate]) -> list[int | None]:
-    """The same for each of these, with nothing cached."""
+    """Return the `expected` cost at each of these, with nothing cached."""
     tokens = TokenUsage(estimate.input, estimate.output)
-    return [None if one.price is None else cost(tokens, one.price) for one in candidates]
+    return [None if candidate.price is None else cost(tokens, candidate.price) for candidate in candidates]
 
 
 def expected(estimate: TokenEstimate | None, candidate: Candidate, cached: int = 0) -> int | None:
-    """Nano-dollars for this call there, with so many tokens of its input cached; 0 without an estimate.
+    """Return the expected nano-dollars of a call with `cached` input tokens; 0 without an estimate.
 
-    None where the price is not known.
+    None if the price is unknown.
     """
     if candidate.price is None:
         return None

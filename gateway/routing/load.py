@@ -1,4 +1,4 @@
-"""How full an upstream is: what is under way there, what its engine says, how fast it answers."""
+"""The load of upstreams: calls in flight and queued, the engine's own metrics, and response times."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -7,18 +7,18 @@ from gateway.core.call import Call
 from gateway.queueing.upstream_queue import UpstreamQueue, Waiter
 
 SATURATED_WAITING: Final = 5
-"""Calls waiting inside an engine from which on it counts as saturated: llm-d's default for its queues."""
+"""Calls waiting inside an engine from which it counts as saturated: llm-d's default queue threshold."""
 FORGET_S: Final = 10.0
-"""A time to answer older than this says nothing any more."""
-SLOWER: Final = 2.0
-"""Up to so many times the fastest one's time all are alike: calls differ that much by themselves."""
+"""Age at which a response time is discarded."""
+SLOW_FACTOR: Final = 2.0
+"""Response times up to this multiple of the fastest count as equal: calls differ that much by themselves."""
 QUICK_S: Final = 0.05
-"""Whoever answers within this time is fast: a new connection alone may make such a difference."""
+"""Response times below this count as equal: a new connection alone may cost as much."""
 _SMOOTHING: Final = 0.2
 
 
 class EngineLoad(NamedTuple):
-    """What an engine tells of itself: calls that run and that wait in it, the used share of its KV cache."""
+    """An engine's metrics: calls running and waiting in it, and the used share of its KV cache."""
 
     running: int
     waiting: int
@@ -26,86 +26,82 @@ class EngineLoad(NamedTuple):
 
 
 class UpstreamLoads:
-    """`lines` has every upstream; `engine(upstream, now)` what its engine said lately, None if nothing."""
+    """Answers questions about the load of all upstreams."""
 
     def __init__(
         self,
-        lines: Mapping[str, UpstreamQueue],
+        queues: Mapping[str, UpstreamQueue],
         engine: Callable[[str, float], EngineLoad | None] | None = None,
     ) -> None:
-        """`engine` None: no engine is asked."""
-        self._lines = lines
+        """`queues` is by upstream; `engine(upstream, now)` returns an engine's recent metrics or None."""
+        self._queues = queues
         self._engine = engine
-        self._answers: dict[tuple[str, bool], tuple[float, float]] = {}  # seconds, smoothed, and when learned
+        self._response_times: dict[tuple[str, bool], tuple[float, float]] = {}  # smoothed seconds, updated at
 
     def learn(self, upstream: str, stream: bool, seconds: float, now: float) -> None:
-        """A call was answered, or a stream begun, so long after it was sent."""
-        before = self._of(upstream, stream, now)
+        """Record the time to an answer, or to the first event of a stream."""
+        before = self._response_time(upstream, stream, now)
         mean = seconds if before is None else before + _SMOOTHING * (seconds - before)
-        self._answers[upstream, stream] = mean, now
+        self._response_times[upstream, stream] = mean, now
 
     def share(self, upstream: str, now: float) -> float:
-        """Calls under way and waiting, by the calls that it may have under way."""
-        return self.calls(upstream, now) / max(1, self._lines[upstream].permits)
+        """Return calls in flight and queued, relative to the concurrency limit."""
+        return self.calls(upstream, now) / max(1, self._queues[upstream].permits)
 
-    def fullness(
-        self, upstreams: Sequence[str], calls: Sequence[int], stream: bool, now: float
-    ) -> list[float]:
-        """What `least_loaded` goes by: the share that one more call would make, more for the slow ones.
+    def fullness(self, upstreams: Sequence[str], calls: Sequence[int], stream: bool, now: float) -> list[float]:
+        """Return the measure of `least_loaded`: the `share` with one more call, scaled up for slow upstreams.
 
-        One that takes more than SLOWER times as long as the fastest counts as so many times fuller. `calls`
-        has what each has under way.
+        An upstream slower than SLOW_FACTOR times the fastest counts as that much fuller. `calls` has each
+        upstream's calls.
         """
-        lines = self._lines
-        found = [(own + 1) / (lines[name].permits or 1) for name, own in zip(upstreams, calls, strict=True)]
-        times = [self._of(name, stream, now) for name in upstreams] if self._answers else ()
-        known = [seconds for seconds in times if seconds is not None]
-        if known and max(known) > (fast := SLOWER * max(QUICK_S, min(known))):
+        queues = self._queues
+        fullness = [(n + 1) / (queues[name].permits or 1) for name, n in zip(upstreams, calls, strict=True)]
+        times = [self._response_time(name, stream, now) for name in upstreams] if self._response_times else ()
+        measured = [seconds for seconds in times if seconds is not None]
+        if measured and max(measured) > (fast := SLOW_FACTOR * max(QUICK_S, min(measured))):
             for number, seconds in enumerate(times):
                 if seconds is not None and seconds > fast:
-                    found[number] *= seconds / fast
-        return found
+                    fullness[number] *= seconds / fast
+        return fullness
 
     def saturated(self, upstream: str, now: float) -> bool:
-        """Whether one more call would have to wait there, in the gateway or in the engine."""
-        line = self._lines[upstream]
+        """Return whether one more call would have to wait, in the gateway or in the engine."""
+        queue = self._queues[upstream]
         engine = self._engine(upstream, now) if self._engine is not None else None
-        return (
-            line.free <= 0 or line.waiting > 0 or (engine is not None and engine.waiting >= SATURATED_WAITING)
-        )
+        return queue.free <= 0 or queue.waiting > 0 or (engine is not None and engine.waiting >= SATURATED_WAITING)
 
     def calls(self, upstream: str, now: float) -> int:
-        """Calls under way and waiting."""
-        line = self._lines[upstream]
-        own = line.permits - line.free
+        """Return calls in flight and queued."""
+        queue = self._queues[upstream]
+        in_flight = queue.permits - queue.free
         engine = self._engine(upstream, now) if self._engine is not None else None
-        if engine is not None:  # others may call it, too
-            own = max(own, engine.running + engine.waiting)
-        return own + line.waiting
+        if engine is not None:  # it may have other clients
+            in_flight = max(in_flight, engine.running + engine.waiting)
+        return in_flight + queue.waiting
 
     def takes(self, call: Call, upstream: str, now: float) -> bool:
-        """Whether a call would get a permit there now."""
-        line = self._lines[upstream]
-        paced = line.pace is not None and line.pace.wait(_tokens(call), now) > 0.0
-        return line.free > 0 and not line.waiting and not paced
+        """Return whether a call would get a permit now."""
+        queue = self._queues[upstream]
+        paced = queue.pace is not None and queue.pace.wait(_tokens(call), now) > 0.0
+        return queue.free > 0 and not queue.waiting and not paced
 
     def wait(self, call: Call, upstream: str, now: float) -> float:
-        """Seconds that the call would wait there before it is worked on; 0.0 also where nothing is known."""
-        line = self._lines[upstream]
+        """Return the expected seconds before the call is processed; 0.0 if nothing is known."""
+        queue = self._queues[upstream]
         seconds = 0.0
-        if line.free <= 0 or line.waiting:
-            seconds = line.expected_wait(_waiter(call, now), now) or 0.0
-        elif line.pace is not None:
-            seconds = line.pace.wait(_tokens(call), now)
+        if queue.free <= 0 or queue.waiting:
+            seconds = queue.expected_wait(_waiter(call, now), now) or 0.0
+        elif queue.pace is not None:
+            seconds = queue.pace.wait(_tokens(call), now)
         engine = self._engine(upstream, now) if self._engine is not None else None
         if engine is not None and engine.waiting > 0:
-            # Little's law: of the time in the engine the same part is waiting as of the calls in it.
-            seconds += (line.mean_service_time or 0.0) * engine.waiting / (engine.waiting + engine.running)
+            # Little's law: the waiting share of the time equals the waiting share of the calls.
+            seconds += (queue.mean_service_time or 0.0) * engine.waiting / (engine.waiting + engine.running)
         return seconds
 
-    def _of(self, upstream: str, stream: bool, now: float) -> float | None:
-        known = self._answers.get((upstream, stream))
-        return None if known is None or now - known[1] > FORGET_S else known[0]
+    def _response_time(self, upstream: str, stream: bool, now: float) -> float | None:
+        entry = self._response_times.get((upstream, stream))
+        return None if entry is None or now - entry[1] > FORGET_S else entry[0]
 
 
 def _tokens(call: Call) -> int:

@@ -1,4 +1,4 @@
-"""Who was sent what lately: which candidate is likely to hold the beginning of a request in its cache."""
+"""Prefix affinity: which candidate was recently sent a prefix of a request, and probably still caches it."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -6,76 +6,76 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.core.call import Candidate
 
-REMEMBERED: Final = 32_768
-"""Requests that are remembered, the latest ones; about 8 MB."""
+MAX_ENTRIES: Final = 32_768
+"""Number of recent requests in the map; about 8 MB."""
 
 Replica = tuple[str, str]
-"""A candidate's upstream and the model name sent to it: the same place after a reload, too."""
+"""A candidate's upstream and the model name sent to it; survives a reload of the config."""
 
 
 class HashedPrefix(Protocol):
-    """Leading parts of a request, shortest first; the last one is the whole."""
+    """Hashes of a request's prefixes, shortest first; the last one covers the whole request."""
 
     @property
     def hashes(self) -> Sequence[int]:
-        """Equal for equal beginnings of one caller."""
+        """Equal for equal prefixes of one caller."""
 
     @property
     def ends(self) -> Sequence[int]:
-        """How long each is."""
+        """Length of each prefix."""
 
     @property
-    def whole(self) -> int:
-        """How long all of the request is."""
+    def length(self) -> int:
+        """Length of the whole request."""
 
 
 class PrefixMatch(NamedTuple):
-    """A place, and the share of the request (0 to 1) that it has seen before."""
+    """A replica, and the share of the request (0 to 1) that it has seen before."""
 
-    place: Replica
+    replica: Replica
     share: float
 
 
 class PrefixMap:
-    """Bounded memory from whole requests to the place that has answered them."""
+    """Bounded LRU map from the hash of a whole request to the replica that answered it."""
 
-    __slots__ = ("_bound", "_places")
+    __slots__ = ("_max_entries", "_replicas")
 
-    def __init__(self, bound: int = REMEMBERED) -> None:
-        self._bound = bound
-        self._places: OrderedDict[int, Replica] = OrderedDict()
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        self._max_entries = max_entries
+        self._replicas: OrderedDict[int, Replica] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._replicas)
 
-    def find(self, beginnings: HashedPrefix) -> PrefixMatch | None:
-        """Who has answered the longest of these."""
-        places, hashes = self._places, beginnings.hashes
+    def find(self, prefixes: HashedPrefix) -> PrefixMatch | None:
+        """Return the replica that answered the longest of these prefixes."""
+        replicas, hashes = self._replicas, prefixes.hashes
         for number in range(len(hashes) - 1, -1, -1):
-            place = places.get(hashes[number])
-            if place is not None:
-                places.move_to_end(hashes[number])
-                return PrefixMatch(place, beginnings.ends[number] / beginnings.whole)
+            replica = replicas.get(hashes[number])
+            if replica is not None:
+                replicas.move_to_end(hashes[number])
+                return PrefixMatch(replica, prefixes.ends[number] / prefixes.length)
         return None
 
-    def note(self, hash: int, place: Replica) -> None:
-        """This place is sent the request whose whole has this hash."""
-        places = self._places
-        places[hash] = place
-        places.move_to_end(hash)
-        if len(places) > self._bound:
-            places.popitem(last=False)
+    def note(self, hash: int, replica: Replica) -> None:
+        """Record that this replica gets the request with this hash."""
+        replicas = self._replicas
+        replicas[hash] = replica
+        replicas.move_to_end(hash)
+        if len(replicas) > self._max_entries:
+            replicas.popitem(last=False)
 
 
-def place_of(candidate: Candidate) -> Replica:
-    """The candidate's place."""
+def replica_of(candidate: Candidate) -> Replica:
+    """Return the candidate's replica."""
     return candidate.upstream, candidate.model
 
 
-def at(place: Replica, candidates: Sequence[Candidate]) -> Candidate | None:
-    """The candidate at this place."""
-    upstream, model = place
-    for one in candidates:
-        if one.upstream == upstream and one.model == model:
-            return one
+def candidate_at(replica: Replica, candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate with this replica."""
+    upstream, model = replica
+    for candidate in candidates:
+        if candidate.upstream == upstream and candidate.model == model:
+            return candidate
     return None

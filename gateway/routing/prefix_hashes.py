@@ -1,9 +1,9 @@
-"""The beginnings of a request that an engine may still hold from an earlier one, as chained hashes.
+"""Chained hashes of a request's prefixes that an engine may still cache from an earlier request.
 
-A conversation's next turn contains the whole of its last one, so a beginning ends where a message does. A
-prompt has no such joints; its beginnings end every BLOCK bytes, as an engine's own prefix cache has blocks.
+A conversation's next turn contains all of its last one, so its prefixes end at message boundaries. A prompt
+has no boundaries; its prefixes end every BLOCK bytes, like the blocks of an engine's prefix cache.
 
-The hashes are Python's own: 64 bits, salted for each process, so nobody outside can aim at another's.
+The hashes are Python's: 64 bits, salted per process, so that clients cannot aim at collisions.
 """
 
 import re
@@ -13,23 +13,24 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.core.call import CHAT, COMPLETIONS
+from gateway.wire.json import lenient
 
-SHORTEST: Final = 512
-"""Bytes below which a beginning is not worth to be remembered: a few blocks of an engine's cache."""
+MIN_LENGTH: Final = 512
+"""Bytes below which a prefix is not tracked: a few blocks of an engine's cache."""
 BLOCK: Final = 1024
-_MOST: Final = 64
-"""Beginnings of one request at most, the longest ones."""
+_MAX_PREFIXES: Final = 64
+"""Number of prefixes per request; the longest ones are used."""
 
 _ABSENT: Final = Raw(b"")
-_INSTRUCTS = re.compile(rb'\{\s*"role"\s*:\s*"(?:system|developer)"')
+_INSTRUCTIONS = re.compile(rb'\{\s*"role"\s*:\s*"(?:system|developer)"')
 
 
 class PrefixHashes(NamedTuple):
-    """Shortest first: their hashes, and where each ends. `whole` is the length of all, in bytes."""
+    """The hash and the end of each prefix, shortest first, and the request's length in bytes."""
 
     hashes: list[int]
     ends: list[int]
-    whole: int
+    length: int
 
 
 NONE: Final = PrefixHashes([], [], 1)
@@ -45,32 +46,35 @@ _decode = msgspec.json.Decoder(_Request).decode
 
 
 def prefix_hashes(body: bytes, endpoint: str, owner: str) -> PrefixHashes:
-    """Those that are worth it. Those of two owners never meet.
+    """Return the prefixes worth tracking. Prefixes of different owners never match.
 
-    Tools stand before the messages for most engines, so they belong to every beginning. What all
-    conversations may share, the instructions before the first message, is no beginning by itself.
+    Most engines render tools before the messages, so tools belong to every prefix. Instructions before the
+    first message may be common to all conversations, and are no prefix by themselves.
     """
-    if endpoint not in (CHAT, COMPLETIONS) or len(body) < SHORTEST:
+    if endpoint not in (CHAT, COMPLETIONS) or len(body) < MIN_LENGTH:
         return NONE
     try:
-        seen = _decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        request = _decode(body)
+    except (msgspec.ValidationError, RecursionError, UnicodeDecodeError):
         return NONE
+    except msgspec.DecodeError:
+        copy = lenient.readable(body, numbers=False)
+        return NONE if copy is None else prefix_hashes(copy, endpoint, owner)
     chat = endpoint == CHAT
-    pieces = list(map(bytes, seen.messages or ())) if chat else _blocks(bytes(seen.prompt))
-    tools = bytes(seen.tools)
-    chain, end, begun = hash((owner, tools)), len(tools), not chat
+    pieces = list(map(bytes, request.messages or ())) if chat else _blocks(bytes(request.prompt))
+    tools = bytes(request.tools)
+    chain, end, past_instructions = hash((owner, tools)), len(tools), not chat
     hashes, ends = [], []
     for piece in pieces:
         chain = hash((chain, piece))
         end += len(piece)
-        begun = begun or _INSTRUCTS.match(piece) is None
-        if begun and end >= SHORTEST:
+        past_instructions = past_instructions or _INSTRUCTIONS.match(piece) is None
+        if past_instructions and end >= MIN_LENGTH:
             hashes.append(chain)
             ends.append(end)
-    return PrefixHashes(hashes[-_MOST:], ends[-_MOST:], end) if hashes else NONE
+    return PrefixHashes(hashes[-_MAX_PREFIXES:], ends[-_MAX_PREFIXES:], end) if hashes else NONE
 
 
 def _blocks(prompt: bytes) -> list[bytes]:
-    """A text or a list in blocks of BLOCK bytes; only whole ones, for the last one grows."""
+    """Split a prompt into blocks of BLOCK bytes; the last, incomplete one is dropped because it may grow."""
     return [prompt[at : at + BLOCK] for at in range(0, len(prompt) - BLOCK + 1, BLOCK)]

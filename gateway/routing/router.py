@@ -1,7 +1,7 @@
-"""Routing: which candidate a call goes to first, and in which order it would go on.
+"""The router: which candidate a call goes to first, and in which order it is retried.
 
-Filter, score, pick. Who cannot serve the call at all is out; who should not be called now comes last; the
-route's own rule orders the rest, and a bound on the wait may send the call past the own upstreams.
+Filter, score, pick. Candidates that cannot serve the call are excluded, those that should not be called now
+come last, and the route's strategy orders the rest. A bound on the wait may spill the call over.
 """
 
 import math
@@ -14,8 +14,8 @@ from gateway.core.errors import INSUFFICIENT_QUOTA, Rejection
 from gateway.core.units import usd
 from gateway.routing.eligibility import affordable, capable, expected, expected_all, incapable, roomy
 from gateway.routing.load import UpstreamLoads
-from gateway.routing.prefix_affinity import HashedPrefix, PrefixMap, at, place_of
-from gateway.routing.spillover import SpillOver, Usable, own
+from gateway.routing.prefix_affinity import HashedPrefix, PrefixMap, candidate_at, replica_of
+from gateway.routing.spillover import SpillOver, Usable, preferred
 from gateway.routing.strategies import cheapest, least_loaded, weighted
 
 HEADER: Final = "x-sluice-routing"
@@ -23,19 +23,19 @@ REASONS: Final = (
     "priority", "cheapest", "weighted", "least_loaded", "complexity", "affinity", "spill", "fallback",
 )  # fmt: skip
 _FAR_AHEAD: Final = 8
-"""A conversation leaves its replica when that has so many calls more than twice those of the emptiest one."""
+"""A conversation leaves a replica with more calls than twice those of the least loaded one plus this."""
 
-_TOO_DEAR: Final = Rejection(
+_TOO_EXPENSIVE: Final = Rejection(
     INSUFFICIENT_QUOTA,
-    "What is left of this key's budget for today pays for none of the upstreams that can serve this request.",
+    "This key's remaining budget for today is too small for every upstream that can serve this request.",
 )
 
 
 class RoutingRule(NamedTuple):
     """How the calls for one model are routed.
 
-    `spill_s` is the longest wait at the own upstreams, None: any. `needs` and `measures` tell whether some
-    candidate declares what it can do, and how much it holds.
+    `spill_s` is the longest wait at the preferred upstreams, None: any. `needs`: some candidate declares its
+    capabilities. `measures`: some candidate declares its context window.
     """
 
     kind: str
@@ -45,27 +45,27 @@ class RoutingRule(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether candidates are taken as listed, whatever the call."""
+        """Whether candidates are used as listed, whatever the call."""
         return self.kind == "priority" and self.spill_s is None and not self.needs and not self.measures
 
 
 class RequestInspectors(NamedTuple):
-    """What a call's body tells. `estimate` fills in `call.estimate`."""
+    """Functions that inspect a call's body. `estimate` fills in `call.estimate`."""
 
     needs: Callable[[bytes], frozenset[str]]
-    beginnings: Callable[[bytes, str, str], HashedPrefix]
+    prefixes: Callable[[bytes, str, str], HashedPrefix]
     estimate: Callable[[Call], TokenEstimate]
 
 
 class CandidateScorer(Protocol):
-    """Prefers candidates by what is asked, for the route `complexity`."""
+    """Ranks candidates by the prompt, for the strategy `complexity`."""
 
     def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> "Selection":
-        """All of these, best first. Asked once a call: it learns from each."""
+        """Return all of these, best first. Must be called once per call, because it learns from each."""
 
 
 class Selection(NamedTuple):
-    """An order, why its first one is first (one of REASONS), and what the header tells beside it."""
+    """An order, the reason for its first candidate (one of REASONS), and a detail for the header."""
 
     order: list[Candidate]
     reason: str
@@ -73,94 +73,98 @@ class Selection(NamedTuple):
 
 
 class Router:
-    """Gate: sets `call.candidate` and `call.order`."""
+    """Gate that sets `call.candidate` and `call.candidates`."""
 
     def __init__(
         self,
         rules: Mapping[str, RoutingRule],
         loads: UpstreamLoads,
         prefixes: PrefixMap,
-        reads: RequestInspectors,
+        inspectors: RequestInspectors,
         usable: Usable,
-        counted: Callable[[str, str, str], None],
+        count: Callable[[str, str, str], None],
         rng: Random,
         scorers: Mapping[str, CandidateScorer] | None = None,
-        fallback: Callable[[str, str], None] = lambda model, other: None,
+        fallback: Callable[[str, str], None] = lambda from_model, to_model: None,
     ) -> None:
-        """`counted` is told of each pick: model, upstream, reason. `scorers` by model.
+        """`count` counts each decision (model, upstream, reason); `scorers` is by model.
 
-        `fallback` is told of each call that goes to another model at once: from which one, and to which.
+        `fallback` counts each call that goes to another model at once (from model, to model).
         """
         self._rules = rules
         self._loads = loads
         self._prefixes = prefixes
-        self._reads = reads
+        self._inspectors = inspectors
         self._usable = usable
-        self._counted = counted
+        self._count = count
         self._rng = rng
         self._scorers = scorers or {}
         self._fallback = fallback
-        self._spill = SpillOver(loads, usable, reads.estimate)
+        self._spill = SpillOver(loads, usable, inspectors.estimate)
         self._picks = 0
-        self._lately: dict[Candidate, int] = {}  # when it was last given what no other one held
+        self._last_picks: dict[Candidate, int] = {}  # number of the last pick without affinity
 
     def admit(self, call: Call, now: float) -> Rejection | None:
-        """Pick, or refuse what nobody can serve."""
+        """Pick a candidate, or reject a call that none can serve."""
         route = call.route
         rule = self._rules.get(route.name) if route is not None else None
         if route is None or rule is None or (call.ceiling is None and rule.plain):
             return None
-        needed = self._reads.needs(call.body) if rule.needs else frozenset()
+        needed = self._inspectors.needs(call.body) if rule.needs else frozenset()
         able = capable(route.candidates, needed)
         if not able:
-            return self._elsewhere(call, route, needed, now)
+            return self._use_fallback(call, route, needed, now)
         fit = self._fitting(call, rule, able)
         if isinstance(fit, Rejection):
             return fit
-        picked, whole = self._pick(call, rule, fit, now)
-        # Of the others it is asked when it comes to them.
-        if rule.spill_s is not None or not self._usable(picked.order[0], now):
-            well = [one for one in fit if self._usable(one, now)]
-            if 0 < len(well) < len(fit) and rule.kind == "complexity":
-                picked = picked._replace(order=[one for one in picked.order if one in well])
-            elif 0 < len(well) < len(fit):
-                picked, whole = self._pick(call, rule, well, now)
-            if well and rule.spill_s is not None:
+        picked, request_hash = self._pick(call, rule, fit, now)
+        # Whether the others are usable is checked when it is their turn.
+        if rule.spill_s is not None or not self._usable(picked.order[0], call.endpoint, now):
+            usable = [candidate for candidate in fit if self._usable(candidate, call.endpoint, now)]
+            if 0 < len(usable) < len(fit) and rule.kind == "complexity":
+                picked = picked._replace(order=[one for one in picked.order if one in usable])
+            elif 0 < len(usable) < len(fit):
+                picked, request_hash = self._pick(call, rule, usable, now)
+            if usable and rule.spill_s is not None:
                 picked = self._spilled(call, rule.kind, picked, fit, rule.spill_s, now)
-            picked.order.extend([one for one in fit if one not in picked.order])
+            picked.order.extend([candidate for candidate in fit if candidate not in picked.order])
         first = picked.order[0]
         call.candidate, call.candidates = first, picked.order
-        self._tell(call, route, picked)
-        if whole is not None:
-            self._prefixes.note(whole, place_of(first))
-        call.lease.hold(_SelectionHold(self, whole, first))
+        self._announce(call, route, picked)
+        if request_hash is not None:
+            self._prefixes.note(request_hash, replica_of(first))
+        call.lease.hold(_SelectionHold(self, request_hash, first))
         return None
 
     def spills(self, call: Call, now: float) -> bool:
-        """The call has waited for `call.spill_s`: whether another candidate takes it (see `Spill.moves`)."""
+        """Return whether another candidate takes a call that has waited `call.max_wait_s`."""
         waited_s = call.max_wait_s
         if call.route is None or not self._spill.moves(call, now):
             return False
-        self._tell(call, call.route, Selection(list(call.candidates), "spill", f"; waited={waited_s:.1f}s"))
+        picked = Selection(list(call.candidates), "spill", f"; waited={waited_s:.1f}s")
+        self._announce(call, call.route, picked)
         return True
 
-    def learned(self, call: Call, picked: Candidate, whole: int | None, now: float) -> None:
-        """The call is over, for which `picked` was the first choice; `whole` is its hash."""
+    def record_end(self, call: Call, picked: Candidate, request_hash: int | None, now: float) -> None:
+        """Learn from a call at its end; `picked` was its first choice."""
         candidate = call.candidate
         if candidate is None or not call.attempts:
             return
         if call.answered_at > call.sent_at:
             self._loads.learn(candidate.upstream, call.stream, call.answered_at - call.sent_at, now)
-        if whole is not None and candidate is not picked:
-            self._prefixes.note(whole, place_of(candidate))
+        if request_hash is not None and candidate is not picked:
+            self._prefixes.note(request_hash, replica_of(candidate))
 
     def _spilled(
         self, call: Call, kind: str, picked: Selection, fit: Sequence[Candidate], bound_s: float, now: float
     ) -> Selection:
-        """The same with own ones first, or past them. Of these `fit`, some may be ill now, and well later."""
-        homes = own(fit, listed=kind == "priority")
+        """Return the selection with preferred candidates first, or past them.
+
+        `fit` includes candidates that are not usable now, so that the preferred ones stay the same.
+        """
+        homes = preferred(fit, listed=kind == "priority")
         if kind == "complexity" and picked.order[0] not in homes:
-            return picked  # it was found too hard for them
+            return picked  # too hard for the preferred ones
         if len(fit) > 1:
             call.max_wait_s = bound_s
         order, wait = self._spill.arrange(call, picked.order, homes, bound_s, now)
@@ -168,39 +172,37 @@ class Router:
             return picked._replace(order=order)
         return Selection(order, "spill", f"; wait={wait:.1f}s" if wait < math.inf else "")
 
-    def _elsewhere(self, call: Call, route: Route, needed: frozenset[str], now: float) -> Rejection | None:
-        """No candidate can do what is asked: it goes to the first fallback that can, or is refused."""
-        too_dear = False
-        for other in route.fallbacks:
-            able = capable(other.candidates, needed)
-            fit = [one for one in able if affordable(call, one)]
-            too_dear = too_dear or (bool(able) and not fit)
+    def _use_fallback(self, call: Call, route: Route, needed: frozenset[str], now: float) -> Rejection | None:
+        """Send a call that no candidate can serve to the first fallback that can, or reject it."""
+        too_expensive = False
+        for fallback in route.fallbacks:
+            able = capable(fallback.candidates, needed)
+            fit = [candidate for candidate in able if affordable(call, candidate)]
+            too_expensive = too_expensive or (bool(able) and not fit)
             if fit:
-                # It alone, for a fallback has one call; where it fails the others come as always.
-                first = next((one for one in fit if self._usable(one, now)), fit[0])
+                # A single candidate: a fallback gets one attempt, and after a failure the next ones follow.
+                first = next((candidate for candidate in fit if self._usable(candidate, call.endpoint, now)), fit[0])
                 call.candidate, call.candidates = first, (first,)
-                self._fallback(route.name, other.name)
-                self._tell(call, route, Selection([first], "fallback", f"; model={other.name}"))
+                self._fallback(route.name, fallback.name)
+                self._announce(call, route, Selection([first], "fallback", f"; model={fallback.name}"))
                 call.lease.hold(_SelectionHold(self, None, first))
                 return None
-        return _TOO_DEAR if too_dear else incapable(route.name, route.candidates, needed)
+        return _TOO_EXPENSIVE if too_expensive else incapable(route.name, route.candidates, needed)
 
-    def _fitting(
-        self, call: Call, rule: RoutingRule, fit: Sequence[Candidate]
-    ) -> Sequence[Candidate] | Rejection:
-        """Those of `fit` that the key can pay and the call has room at."""
+    def _fitting(self, call: Call, rule: RoutingRule, fit: Sequence[Candidate]) -> Sequence[Candidate] | Rejection:
+        """Return those of `fit` that the key can pay for and that have room for the call."""
         if call.ceiling is not None:
-            fit = [one for one in fit if affordable(call, one)]
+            fit = [candidate for candidate in fit if affordable(call, candidate)]
             if not fit:
-                return _TOO_DEAR
+                return _TOO_EXPENSIVE
         if rule.measures and len(fit) > 1:
-            fit = roomy(fit, call.estimate or self._reads.estimate(call), call.endpoint)
+            fit = roomy(fit, call.estimate or self._inspectors.estimate(call), call.endpoint)
         return fit
 
     def _pick(
         self, call: Call, rule: RoutingRule, candidates: Sequence[Candidate], now: float
     ) -> tuple[Selection, int | None]:
-        """The order by the route's rule, and the hash of the whole request where it is worth remembering."""
+        """Return the order by the route's strategy, and the request's hash if it is worth remembering."""
         if rule.kind == "priority":
             return Selection(list(candidates), "priority"), None
         if rule.kind == "weighted":
@@ -209,46 +211,46 @@ class Router:
         if rule.kind == "complexity" and scorer is not None:
             return scorer.pick(call, candidates, now), None
         owner = call.caller.name if call.caller is not None else ""
-        beginnings = self._reads.beginnings(call.body, call.endpoint, owner)
-        held = self._prefixes.find(beginnings)
-        warm = at(held.place, candidates) if held is not None else None
-        whole = beginnings.hashes[-1] if beginnings.hashes else None
+        prefixes = self._inspectors.prefixes(call.body, call.endpoint, owner)
+        match = self._prefixes.find(prefixes)
+        warm = candidate_at(match.replica, candidates) if match is not None else None
+        request_hash = prefixes.hashes[-1] if prefixes.hashes else None
         if rule.kind == "least_loaded":
-            return self._least_loaded(call, candidates, warm, now), whole
-        share = held.share if held is not None else 0.0
-        return self._cheapest(call, candidates, warm, share, now), whole
+            return self._least_loaded(call, candidates, warm, now), request_hash
+        share = match.share if match is not None else 0.0
+        return self._cheapest(call, candidates, warm, share, now), request_hash
 
     def _least_loaded(
         self, call: Call, candidates: Sequence[Candidate], warm: Candidate | None, now: float
     ) -> Selection:
-        """`warm` holds the beginning of the request."""
-        loads, names = self._loads, [one.upstream for one in candidates]
+        """`warm` has cached a prefix of the request."""
+        loads, names = self._loads, [candidate.upstream for candidate in candidates]
         calls = [loads.calls(name, now) for name in names]
         if warm is not None and self._stays(warm, candidates, calls, now):
             ranked = sorted(range(len(calls)), key=calls.__getitem__)
-            others = [candidates[number] for number in ranked if candidates[number] is not warm]
-            return Selection([warm, *others], "affinity")
+            rest = [candidates[number] for number in ranked if candidates[number] is not warm]
+            return Selection([warm, *rest], "affinity")
         fullness = loads.fullness(names, calls, call.stream, now)
-        order = least_loaded(candidates, fullness, self._lately, self._rng)
+        order = least_loaded(candidates, fullness, self._last_picks, self._rng)
         self._picks += 1
-        self._lately[order[0]] = self._picks
+        self._last_picks[order[0]] = self._picks
         return Selection(order, "least_loaded")
 
     def _cheapest(
         self, call: Call, candidates: Sequence[Candidate], warm: Candidate | None, share: float, now: float
     ) -> Selection:
-        """`warm` holds this share of the request."""
-        estimate = call.estimate or self._reads.estimate(call)
+        """`warm` has cached this share of the request."""
+        estimate = call.estimate or self._inspectors.estimate(call)
         cached = int(share * estimate.input)
         costs = expected_all(estimate, candidates)
         first = None
         if warm is not None:
             costs[candidates.index(warm)] = cost = expected(estimate, warm, cached)
             if costs.count(cost) > 1:
-                calls = [self._loads.calls(one.upstream, now) for one in candidates]
+                calls = [self._loads.calls(candidate.upstream, now) for candidate in candidates]
                 first = warm if self._stays(warm, candidates, calls, now) else None
         order = cheapest(
-            candidates, costs, first, lambda one: self._loads.share(one.upstream, now), self._rng
+            candidates, costs, first, lambda candidate: self._loads.share(candidate.upstream, now), self._rng
         )
         best = order[0]
         nanos = costs[candidates.index(best)]
@@ -256,26 +258,27 @@ class Router:
         return Selection(order, "affinity" if best is warm and len(order) > 1 else "cheapest", detail)
 
     def _stays(self, warm: Candidate, candidates: Sequence[Candidate], calls: list[int], now: float) -> bool:
-        """Whether what its cache saves is worth its load."""
+        """Return whether the replica's cache is worth its load."""
         if self._loads.saturated(warm.upstream, now):
             return False
         return calls[candidates.index(warm)] <= 2 * min(calls) + _FAR_AHEAD
 
-    def _tell(self, call: Call, route: Route, picked: Selection) -> None:
-        self._counted(route.name, picked.order[0].upstream, picked.reason)
-        short = call.ceiling is not None and not all(affordable(call, one) for one in route.candidates)
-        call.response_notes[HEADER] = picked.reason + picked.detail + ("; budget" if short else "")
+    def _announce(self, call: Call, route: Route, picked: Selection) -> None:
+        """Count the decision, and set its header."""
+        self._count(route.name, picked.order[0].upstream, picked.reason)
+        over_budget = call.ceiling is not None and not all(affordable(call, one) for one in route.candidates)
+        call.response_notes[HEADER] = picked.reason + picked.detail + ("; budget" if over_budget else "")
 
 
 class _SelectionHold:
-    """Holder: tells how the call went where it went."""
+    """Holder that reports the end of the call to the router."""
 
-    __slots__ = ("_candidate", "_routing", "_whole")
+    __slots__ = ("_candidate", "_request_hash", "_router")
 
-    def __init__(self, routing: Router, whole: int | None, candidate: Candidate) -> None:
-        self._routing = routing
-        self._whole = whole
+    def __init__(self, router: Router, request_hash: int | None, candidate: Candidate) -> None:
+        self._router = router
+        self._request_hash = request_hash
         self._candidate = candidate
 
     def settle(self, call: Call, now: float) -> None:
-        self._routing.learned(call, self._candidate, self._whole, now)
+        self._router.record_end(call, self._candidate, self._request_hash, now)

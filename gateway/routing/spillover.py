@@ -1,4 +1,4 @@
-"""Spill-over: the own upstreams are kept full; a call goes past them only where it would wait too long."""
+"""Spill-over: preferred upstreams are kept full; a call passes them by only if it would wait too long."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -7,30 +7,30 @@ from typing import NamedTuple
 from gateway.core.call import Call, Candidate
 from gateway.routing.load import UpstreamLoads
 
-Usable = Callable[[Candidate, float], bool]
-"""Whether a candidate may be called now, as far as its breaker and its last refusal tell."""
+Usable = Callable[[Candidate, str, float], bool]
+"""Returns whether a candidate may be called now at an endpoint, going by its breaker and last rejection."""
 
 
 class SpillOrder(NamedTuple):
-    """An order of candidates; `wait`, in seconds, sends the call past the own ones, None lets it stay."""
+    """An order of candidates; `wait` in seconds made the call spill over, None if it stays."""
 
     order: list[Candidate]
     wait: float | None
 
 
-def own(candidates: Sequence[Candidate], *, listed: bool) -> Collection[Candidate]:
-    """Those to be kept full: all that cost as little as the first one as `listed`, else as the cheapest one.
+def preferred(candidates: Sequence[Candidate], *, listed: bool) -> Collection[Candidate]:
+    """Return the candidates to keep full: those priced as the first one if `listed`, else as the cheapest.
 
-    In a list whose candidates all cost the same it is the first one alone.
+    If all candidates of a list cost the same, only the first one is preferred.
     """
-    levels = [_level(one) for one in candidates]
+    levels = [_price_level(candidate) for candidate in candidates]
     anchor = levels[0] if listed else min(levels)
-    found = [one for one, level in zip(candidates, levels, strict=True) if level == anchor]
-    return found[:1] if listed and len(found) == len(candidates) else found
+    matching = [candidate for candidate, level in zip(candidates, levels, strict=True) if level == anchor]
+    return matching[:1] if listed and len(matching) == len(candidates) else matching
 
 
-def _level(candidate: Candidate) -> tuple[bool, bool, int]:
-    """What is not known ranks behind what is."""
+def _price_level(candidate: Candidate) -> tuple[bool, bool, int]:
+    """Return a sort key; unknown prices come last."""
     price = candidate.price
     if price is None:
         return True, True, 0
@@ -38,7 +38,7 @@ def _level(candidate: Candidate) -> tuple[bool, bool, int]:
 
 
 class SpillOver:
-    """Decides when a call comes, and again when it has waited. `estimate` fills in `call.estimate`."""
+    """Decides when a call arrives, and again when it has waited. `estimate` fills in `call.estimate`."""
 
     def __init__(self, loads: UpstreamLoads, usable: Usable, estimate: Callable[[Call], object]) -> None:
         self._loads = loads
@@ -48,37 +48,38 @@ class SpillOver:
     def arrange(
         self, call: Call, order: list[Candidate], homes: Collection[Candidate], bound_s: float, now: float
     ) -> SpillOrder:
-        """Own ones first, who has no wait before all; past them where even the shortest wait is too long."""
-        near = [one for one in order if one in homes]
-        far = [one for one in order if one not in homes]
+        """Order preferred candidates first; spill over if even their shortest wait exceeds `bound_s`."""
+        near = [candidate for candidate in order if candidate in homes]
+        far = [candidate for candidate in order if candidate not in homes]
         if not near or not far:
             return SpillOrder(order, None)
         if call.estimate is None and self._loads.saturated(near[0].upstream, now):
             self._estimate(call)
-        wait, home = math.inf, near[0]
-        for one in near:
-            seconds = self._loads.wait(call, one.upstream, now)
+        wait, best = math.inf, near[0]
+        for candidate in near:
+            seconds = self._loads.wait(call, candidate.upstream, now)
             if seconds < wait:
-                wait, home = seconds, one
+                wait, best = seconds, candidate
             if seconds <= 0.0:
                 break
-        near = [home, *(one for one in near if one is not home)]
+        near = [best, *(candidate for candidate in near if candidate is not best)]
         if wait > bound_s:
-            for one in far:
-                if self._loads.wait(call, one.upstream, now) < wait:
-                    return SpillOrder([one, *near, *(other for other in far if other is not one)], wait)
+            for target in far:
+                if self._loads.wait(call, target.upstream, now) < wait:
+                    rest = (candidate for candidate in far if candidate is not target)
+                    return SpillOrder([target, *near, *rest], wait)
         return SpillOrder([*near, *far], None)
 
     def moves(self, call: Call, now: float) -> bool:
-        """The call has waited so long: whether another candidate takes it at once.
+        """Return whether another candidate takes the call at once, after it has waited too long.
 
-        `call.order` then begins with that one, and the call moves no second time.
+        That candidate is then first in `call.candidates`, and the call moves no second time.
         """
-        for one in call.candidates:
-            if one is call.candidate or not self._usable(one, now):
+        for target in call.candidates:
+            if target is call.candidate or not self._usable(target, call.endpoint, now):
                 continue
-            if self._loads.takes(call, one.upstream, now):
-                call.candidates = (one, *(other for other in call.candidates if other is not one))
+            if self._loads.takes(call, target.upstream, now):
+                call.candidates = (target, *(one for one in call.candidates if one is not target))
                 call.max_wait_s = math.inf
                 return True
         return False

@@ -1,4 +1,4 @@
-"""The orders in which a route prefers its candidates. The first one is picked, the others are for retries."""
+"""The routing strategies. Each orders the candidates: the first is picked, the rest are for retries."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,16 +8,16 @@ from gateway.core.call import Candidate
 
 
 def weighted(candidates: Sequence[Candidate], rng: Random) -> list[Candidate]:
-    """By chance, each first as often as its weight's part; those of weight 0 last.
+    """Return a random order in which each is first in proportion to its weight; weight 0 comes last.
 
-    Source: P. Efraimidis and P. Spirakis, "Weighted random sampling with a reservoir", 2006; their keys as
+    Source: P. Efraimidis and P. Spirakis, "Weighted random sampling with a reservoir", 2006; keys as
     logarithms.
     """
     keyed = [
-        (math.log(1.0 - rng.random()) / one.weight if one.weight else -math.inf, rng.random(), number)
-        for number, one in enumerate(candidates)
+        (math.log(1.0 - rng.random()) / candidate.weight if candidate.weight else -math.inf, rng.random(), n)
+        for n, candidate in enumerate(candidates)
     ]
-    return [candidates[number] for _, _, number in sorted(keyed, reverse=True)]
+    return [candidates[n] for _, _, n in sorted(keyed, reverse=True)]
 
 
 def cheapest(
@@ -27,9 +27,9 @@ def cheapest(
     share: Callable[[Candidate], float],
     rng: Random,
 ) -> list[Candidate]:
-    """By the dollars that this call is expected to cost; where they are not known (None) comes last.
+    """Order by the call's expected cost; an unknown cost (None) comes last.
 
-    Of equally cheap ones `first` leads, then who is emptier by `share`, then chance.
+    Ties go to `first`, then to the less loaded candidate by `share`, then to a random one.
     """
     if len(candidates) == 1:
         return list(candidates)
@@ -44,21 +44,21 @@ def cheapest(
 def least_loaded(
     candidates: Sequence[Candidate],
     fullness: Sequence[float],
-    lately: Mapping[Candidate, int],
+    last_picks: Mapping[Candidate, int],
     rng: Random,
 ) -> list[Candidate]:
-    """The emptier one of two that are drawn, then the others by how full they are.
+    """Put the less loaded of two random candidates first, then the others by load.
 
-    Among equals who was picked `lately` longest ago. Source: M. Mitzenmacher, "The power of two choices in
-    randomized load balancing", 2001. To pick always the emptiest of all would send a whole wave there before
-    it shows.
+    Ties go to the least recently picked (`last_picks`). Source: M. Mitzenmacher, "The power of two choices in
+    randomized load balancing", 2001. Always picking the emptiest would send a whole burst there before the
+    load shows.
     """
-    keyed = [(fullness[number], lately.get(one, 0), number) for number, one in enumerate(candidates)]
-    ranked = [candidates[number] for *_, number in sorted(keyed)]
+    keyed = [(fullness[n], last_picks.get(candidate, 0), n) for n, candidate in enumerate(candidates)]
+    ranked = [candidates[n] for *_, n in sorted(keyed)]
     if len(keyed) > 2:
-        one = int(rng.random() * len(keyed))
-        other = int(rng.random() * (len(keyed) - 1))
-        drawn = candidates[min(keyed[one], keyed[other + (other >= one)])[2]]
+        first = int(rng.random() * len(keyed))
+        second = int(rng.random() * (len(keyed) - 1))
+        drawn = candidates[min(keyed[first], keyed[second + (second >= first)])[2]]
         ranked.remove(drawn)
         ranked.insert(0, drawn)
     return ranked

@@ -1,1 +1,1 @@
-"""gateway/telemetry"""
+"""Observability: metrics, logs, the access log and traces."""

@@ -1,23 +1,37 @@
-"""The line of one finished call, made after its last byte: JSON for machines, text for people.
+"""The access log: one line per finished call, as JSON for machines or text for people.
 
-It goes past Python's logging, whose records cost five times as much as the line itself.
+It bypasses Python's logging, whose `LogRecord` costs five times as much as the line itself.
 """
 
 import datetime
 import json
+import re
 from typing import Final
 
 import msgspec
 
 from gateway.core.call import Call
+from gateway.core.errors import Rejection
 from gateway.core.units import NANO, usd
 
-_LONGEST: Final = 128
-"""Characters of a model's name that a client has made up."""
+_MAX_MODEL_CHARACTERS: Final = 128
+"""Characters logged of a model name that the config does not know."""
+
+
+_MAX_SENTENCE: Final = 500
+_CODE: Final = re.compile(r"[\w.-]{0,64}", re.ASCII)  # an upstream may have made it up
+LEVELS: Final = {
+    "upstream_error": "warning",
+    "upstream_timeout": "warning",
+    "truncated": "warning",
+    "shed": "warning",
+    "internal_error": "error",
+}
+"""The level of a call's line by its outcome, where it is not `info`: whose fault it was."""
 
 
 class AccessRecord(msgspec.Struct, omit_defaults=True):
-    """Its fields, in order; those that have their default are left out of the JSON."""
+    """The fields of one line, in order. JSON omits fields that have their default."""
 
     ts: str
     level: str
@@ -47,17 +61,21 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     context: str = ""
     trace_id: str = ""
     cost_usd: float | None = None
+    code: str = ""
+    error: str = ""
+    failures: list[str] = []
+    reason: str = ""
 
 
 def record_of(call: Call, now: float) -> AccessRecord:
-    """All of it but the time of day; `now` in monotonic seconds."""
-    line = AccessRecord(
+    """The record of a call, without its wall-clock time; `now` in monotonic seconds."""
+    record = AccessRecord(
         "",
-        "info",
+        LEVELS.get(call.outcome, "info"),
         "request",
         call.request_id,
         call.endpoint,
-        call.route.name if call.route is not None else call.model[:_LONGEST] or None,
+        call.route.name if call.route is not None else call.model[:_MAX_MODEL_CHARACTERS] or None,
         call.caller.name if call.caller is not None else None,
         call.status,
         call.outcome,
@@ -65,90 +83,110 @@ def record_of(call: Call, now: float) -> AccessRecord:
         _ms(now - call.accepted_at),
     )
     if call.candidate is not None and call.attempts:
-        line.upstream, line.model_served = call.candidate.upstream, call.candidate.model
-        line.attempts = call.attempts
+        record.upstream, record.model_served = call.candidate.upstream, call.candidate.model
+        record.attempts = call.attempts
     if call.attempts or call.queue_s:
-        line.queue_ms = _ms(call.queue_s)
+        record.queue_ms = _ms(call.queue_s)
     if call.answered_at:
-        line.overhead_ms = _ms(call.overhead_s(now))
+        record.overhead_ms = _ms(call.overhead_s(now))
     if call.first_token_at:
-        line.ttft_ms = _ms(call.first_token_at - call.sent_at)
-    _tell_use(line, call)
+        record.ttft_ms = _ms(call.first_token_at - call.sent_at)
+    _add_usage(record, call)
     if call.finish == "length":
-        line.finish = call.finish
+        record.finish = call.finish
     if call.batch_size > 1:
-        line.batch_size = call.batch_size
-    line.cache = call.cached_by
+        record.batch_size = call.batch_size
+    record.cache = call.cached_by
     if call.trace is not None:
-        line.trace_id = f"{call.trace.trace_id:032x}"
+        record.trace_id = f"{call.trace.trace_id:032x}"
     if call.response_notes:
-        line.route = call.response_notes.get("x-sluice-routing", "")
-        line.context = call.response_notes.get("x-sluice-overflow", "")
-    return line
+        record.route = call.response_notes.get("x-sluice-routing", "")
+        record.context = call.response_notes.get("x-sluice-overflow", "")
+    if call.error is not None:
+        _add_error(record, call, call.error)
+    elif call.failures:
+        record.failures = [f"{each.upstream}/{each.model} {each.result}" for each in call.failures]
+    return record
 
 
-def _tell_use(line: AccessRecord, call: Call) -> None:
-    used = call.tokens
-    if used is not None:
-        line.input_tokens, line.output_tokens, line.cached_tokens = used.input, used.output, used.cached_input
+def _add_error(record: AccessRecord, call: Call, error: Rejection) -> None:
+    """Say what the client got, and why each attempt failed."""
+    record.code = error.kind.code if _CODE.fullmatch(error.kind.code) else ""
+    record.error = (error.logged or error.message)[:_MAX_SENTENCE]
+    if call.failures:
+        record.failures = [f"{each.upstream}/{each.model} {each.result}" for each in call.failures]
+        reason = call.failures[-1].sentence[:_MAX_SENTENCE]
+        record.reason = reason if reason != record.error else ""
+
+
+def _add_usage(record: AccessRecord, call: Call) -> None:
+    tokens = call.tokens
+    if tokens is not None:
+        record.input_tokens, record.output_tokens = tokens.input, tokens.output
+        record.cached_tokens = tokens.cached_input
     elif call.estimated and call.estimate is not None:
-        line.input_tokens, line.output_tokens, line.usage = call.estimate.input, call.generated, "estimated"
+        record.input_tokens, record.output_tokens = call.estimate.input, call.generated
+        record.usage = "estimated"
     if call.cost is not None:
-        line.cost_usd = call.cost / NANO
+        record.cost_usd = call.cost / NANO
 
 
-def as_json(line: AccessRecord, unix: float) -> str:
-    """With its end; `unix` in seconds since 1970.
+def as_json(record: AccessRecord, unix: float) -> str:
+    """The JSON line, with its line end; `unix` in seconds since 1970.
 
-    Whatever could start a line, steer a terminal or turn writing round is escaped.
+    Escapes everything that could start a new line, control a terminal or reverse the writing direction.
     """
-    line.ts = datetime.datetime.fromtimestamp(unix, datetime.UTC).isoformat(timespec="milliseconds")
+    record.ts = datetime.datetime.fromtimestamp(unix, datetime.UTC).isoformat(timespec="milliseconds")
     try:
-        text = msgspec.json.encode(line).decode()
+        text = msgspec.json.encode(record).decode()
     except UnicodeEncodeError:  # half a surrogate pair
         text = "\n"
     if not text.isprintable():
-        text = json.dumps(msgspec.to_builtins(line))
+        text = json.dumps(msgspec.to_builtins(record))
     return text + "\n"
 
 
-def as_text(line: AccessRecord, unix: float) -> str:
-    """With its end: what stands in columns first, then what the call has of the rest. Escaped likewise."""
+def as_text(record: AccessRecord, unix: float) -> str:
+    """The text line, with its line end: fixed columns, then the other fields that are set. Escaped too."""
     when = datetime.datetime.fromtimestamp(unix).strftime("%H:%M:%S")
-    columns = f"{when} info {line.status:>3} {line.outcome:<16} {line.total_ms:>10.2f} ms "
-    model = line.model or "-"
-    # Else a client's invention could pass for the fields behind it.
-    words = [line.endpoint.removeprefix("/v1/"), json.dumps(model) if " " in model else model]
-    if line.upstream:
-        words.append(f"> {line.upstream}/{line.model_served}")
-    if line.key is not None:
-        words.append(f"key={line.key}")
-    if line.stream:
+    columns = f"{when} {record.level} {record.status:>3} {record.outcome:<16} {record.total_ms:>10.2f} ms "
+    model = record.model or "-"
+    # Quoted, so that a client's model name cannot imitate the fields after it.
+    words = [record.endpoint.removeprefix("/v1/"), json.dumps(model) if " " in model else model]
+    if record.upstream:
+        words.append(f"> {record.upstream}/{record.model_served}")
+    if record.key is not None:
+        words.append(f"key={record.key}")
+    if record.stream:
         words.append("stream")
-    words += [f"{name}={value}" for name, value in _rest(line) if value]
-    text = columns + " ".join((*words, f"id={line.request_id}"))
-    return (text if text.isprintable() else "".join(map(_shown, text))) + "\n"
+    words += [f"{name}={value}" for name, value in _text_fields(record) if value]
+    text = columns + " ".join((*words, f"id={record.request_id}"))
+    return (text if text.isprintable() else "".join(map(_escape, text))) + "\n"
 
 
-def _rest(line: AccessRecord) -> tuple[tuple[str, object], ...]:
+def _text_fields(record: AccessRecord) -> tuple[tuple[str, object], ...]:
     return (
-        ("attempts", line.attempts if line.attempts > 1 else 0),
-        ("queue_ms", line.queue_ms),
-        ("ttft_ms", line.ttft_ms),
-        ("in", line.input_tokens),
-        ("out", line.output_tokens),
-        ("cached", line.cached_tokens),
-        ("usage", line.usage),
-        ("finish", line.finish),
-        ("batch", line.batch_size),
-        ("cache", line.cache),
-        ("route", line.route),
-        ("context", line.context),
-        ("usd", line.cost_usd and usd(round(line.cost_usd * NANO))),
+        ("attempts", record.attempts if record.attempts > 1 else 0),
+        ("queue_ms", record.queue_ms),
+        ("ttft_ms", record.ttft_ms),
+        ("in", record.input_tokens),
+        ("out", record.output_tokens),
+        ("cached", record.cached_tokens),
+        ("usage", record.usage),
+        ("finish", record.finish),
+        ("batch", record.batch_size),
+        ("cache", record.cache),
+        ("route", record.route),
+        ("context", record.context),
+        ("usd", record.cost_usd and usd(round(record.cost_usd * NANO))),
+        ("code", record.code),
+        ("failures", record.failures and json.dumps(", ".join(record.failures))),
+        ("error", record.error and json.dumps(record.error)),
+        ("reason", record.reason and json.dumps(record.reason)),
     )
 
 
-def _shown(character: str) -> str:
+def _escape(character: str) -> str:
     return character if character.isprintable() else ascii(character)[1:-1]
 
 

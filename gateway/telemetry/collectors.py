@@ -1,4 +1,4 @@
-"""Gauges that are read when they are asked for, so that no call pays for them."""
+"""Gauges that are computed at scrape time, so that no call pays for them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -10,9 +10,9 @@ from gateway.core.units import NANO
 
 
 class UpstreamStatus(NamedTuple):
-    """One upstream: calls under way, calls that wait, seconds that the oldest has waited, breaker's state.
+    """One upstream: calls in flight, calls queued, seconds the oldest has waited, circuit breaker state.
 
-    `most` is how many calls may be under way, `up` whether it can be reached, None while that is not known.
+    `most` is the limit on calls in flight; `up` is whether it accepts connections, None while unknown.
     """
 
     in_flight: int
@@ -23,55 +23,55 @@ class UpstreamStatus(NamedTuple):
     up: bool | None
 
 
-_OF_UPSTREAMS = (
-    ("sluice_upstream_inflight", "Calls under way to an upstream, until their last byte."),
-    ("sluice_upstream_queue_depth", "Calls that wait in the gateway for an upstream."),
-    ("sluice_upstream_queue_oldest_wait_seconds", "For how long the oldest of them has waited."),
-    ("sluice_upstream_breaker_state", "0 closed, 1 half-open, 2 open."),
-    ("sluice_upstream_max_concurrency", "Calls that may be under way to an upstream, as the config says."),
-    ("sluice_upstream_up", "1 while connections to an upstream can be made, 0 while they cannot."),
+_UPSTREAM_GAUGES = (
+    ("sluice_upstream_inflight", "Calls in flight to an upstream, until their last byte."),
+    ("sluice_upstream_queue_depth", "Calls queued in the gateway for an upstream."),
+    ("sluice_upstream_queue_oldest_wait_seconds", "Time that the oldest queued call has waited."),
+    ("sluice_upstream_breaker_state", "State of the circuit breaker: 0 closed, 1 half-open, 2 open."),
+    ("sluice_upstream_max_concurrency", "Configured limit of calls in flight to an upstream."),
+    ("sluice_upstream_up", "1 while an upstream accepts connections, 0 while it does not."),
 )
 
 
 class UpstreamCollector(Collector):
-    """Gauges of each upstream."""
+    """The gauges of each upstream."""
 
     def __init__(self, read: Callable[[], Mapping[str, UpstreamStatus]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """prometheus-client: the samples."""
-        seen = self._read()
-        for number, (name, tells) in enumerate(_OF_UPSTREAMS):
-            family = GaugeMetricFamily(name, tells, labels=["upstream"])
-            for upstream, one in seen.items():
-                value = one[number]
+        statuses = self._read()
+        for number, (name, help_text) in enumerate(_UPSTREAM_GAUGES):
+            family = GaugeMetricFamily(name, help_text, labels=["upstream"])
+            for upstream, status in statuses.items():
+                value = status[number]
                 if value is not None:
                     family.add_metric([upstream], value)
             yield family
 
 
 class BudgetCollector(Collector):
-    """Gauge: what is left today of each key's budget."""
+    """The remaining daily budget of each key that has one."""
 
-    def __init__(self, left: Callable[[], Mapping[str, int]]) -> None:
-        """`left` gives nano-dollars by the names of the keys that have a budget."""
-        self._left = left
+    def __init__(self, remaining: Callable[[], Mapping[str, int]]) -> None:
+        """`remaining` returns nano-dollars by key name."""
+        self._remaining = remaining
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """prometheus-client: the samples."""
         family = GaugeMetricFamily(
             "sluice_budget_remaining_usd",
-            "Dollars that a key with usd_per_day may still spend today; what its calls reserve is off.",
+            "Dollars that a key with usd_per_day may still spend today, after reservations of open calls.",
             labels=["key"],
         )
-        for key, nanos in self._left().items():
+        for key, nanos in self._remaining().items():
             family.add_metric([key], nanos / NANO)
         yield family
 
 
 class ReloadCollector(Collector):
-    """Gauges: the `generation` of the config in force, and whether the last reload has `succeeded`."""
+    """The `generation` of the active config, and whether the last reload `succeeded`."""
 
     def __init__(self) -> None:
         self.generation = 1
@@ -81,11 +81,11 @@ class ReloadCollector(Collector):
         """prometheus-client: the samples."""
         yield GaugeMetricFamily(
             "sluice_config_generation",
-            "The config in force: 1 after the start, one more with each reload.",
+            "Number of the active config: 1 after the start, incremented by each reload.",
             self.generation,
         )
         yield GaugeMetricFamily(
             "sluice_config_reload_success",
-            "1, or 0 while the last reload was refused and the config before it is in force.",
+            "1 if the last reload succeeded, 0 if it failed and the previous config is still active.",
             self.succeeded,
         )

@@ -1,7 +1,7 @@
-"""One line per event: JSON for machines, text for people. Never bodies, never secrets.
+"""Logging: one line per event, as JSON for machines or text for people. Never bodies, never secrets.
 
-Every value is escaped by the JSON encoder or by `repr`, so nothing a client sends can start a new line or
-steer a terminal.
+The JSON encoder or `repr` escapes every value, so nothing that a client sends can start a new line or control
+a terminal.
 """
 
 import datetime
@@ -17,21 +17,22 @@ import msgspec
 
 from gateway.core.call import Call
 from gateway.core.clock import unix
-from gateway.telemetry.access_log import AccessRecord, as_json, as_text, record_of
-from gateway.telemetry.nonblocking_output import NonBlockingStream, unblocked
+from gateway.telemetry.access_log import LEVELS, AccessRecord, as_json, as_text, record_of
+from gateway.telemetry.nonblocking_output import NonBlockingStream, nonblocking_write
 
 logger: Final = logging.getLogger("sluice")
 _render: Callable[[AccessRecord, float], str] = as_json
+_NUMBERS: Final = {outcome: logging.getLevelNamesMapping()[level.upper()] for outcome, level in LEVELS.items()}
 _RESERVED: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-def setup(level: str, shape: str) -> None:
-    """Send everything to stderr. `shape` is `json`, `text` or `auto` (text on a terminal)."""
+def setup(level: str, format_: str) -> None:
+    """Log to stderr. `format_` is `json`, `text` or `auto` (text on a terminal)."""
     global _render
-    for_people = shape == "text" or (shape == "auto" and sys.stderr is not None and sys.stderr.isatty())
-    _render = as_text if for_people else as_json
+    as_lines = format_ == "text" or (format_ == "auto" and sys.stderr is not None and sys.stderr.isatty())
+    _render = as_text if as_lines else as_json
     handler = logging.StreamHandler(output())
-    handler.setFormatter(_TextFormatter() if for_people else _JsonFormatter())
+    handler.setFormatter(_TextFormatter() if as_lines else _JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -40,23 +41,23 @@ def setup(level: str, shape: str) -> None:
 
 @lru_cache(maxsize=1)
 def output() -> NonBlockingStream:
-    """The one way to stderr, whatever is set up."""
+    """The process's non-blocking stream to stderr."""
     stderr = sys.__stderr__
-    # Where it was closed before the start its number may be that of anything else.
+    # If stderr was closed before the start, descriptor 2 may belong to anything else.
     descriptor = os.open(os.devnull, os.O_WRONLY) if stderr is None else stderr.fileno()
-    return NonBlockingStream(unblocked(descriptor), _tell_dropped)
+    return NonBlockingStream(nonblocking_write(descriptor), _report_dropped)
 
 
-def _tell_dropped(lines: int) -> None:
-    logger.warning("log lines were dropped: nobody took them in time", extra={"lines": lines})
+def _report_dropped(lines: int) -> None:
+    logger.warning("log lines were dropped: stderr was not read in time", extra={"lines": lines})
 
 
 def access(call: Call, now: float) -> None:
-    """The line of one finished call."""
-    if logger.isEnabledFor(logging.INFO):
-        to = output()
-        to.write(_render(record_of(call, now), unix()))
-        to.flush()
+    """Log one finished call."""
+    if logger.isEnabledFor(_NUMBERS.get(call.outcome, logging.INFO)):
+        stream = output()
+        stream.write(_render(record_of(call, now), unix()))
+        stream.flush()
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -78,22 +79,22 @@ class _JsonFormatter(logging.Formatter):
             text = msgspec.json.encode(line, enc_hook=str).decode()
         except UnicodeEncodeError:  # half a surrogate pair
             text = "\n"
-        # JSON may hold line separators and marks that turn the writing round; escaped they are harmless.
+        # JSON text may contain line separators and bidirectional marks; escaped they are harmless.
         return text if text.isprintable() else json.dumps(line, default=str)
 
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        values = [f"{name}={_plain(value)}" for name, value in _fields(record).items() if value is not None]
-        line = " ".join([when, record.levelname.lower(), _plain(record.getMessage()), *values])
+        values = [f"{name}={_printable(value)}" for name, value in _fields(record).items() if value is not None]
+        line = " ".join([when, record.levelname.lower(), _printable(record.getMessage()), *values])
         if not record.exc_info:
             return line
-        # Indented, so that no message of an exception looks like a line of ours.
+        # Indented, so that an exception's message cannot imitate a log line.
         trace = self.formatException(record.exc_info).split("\n")
-        return "\n".join([line, *(f"  {_plain(one)}" for one in trace)])
+        return "\n".join([line, *(f"  {_printable(each)}" for each in trace)])
 
 
-def _plain(value: object) -> str:
+def _printable(value: object) -> str:
     text = str(value)
     return text if text.isprintable() else repr(text)

@@ -1,20 +1,21 @@
-"""The first gate: always admits, and turns a call that is over into metrics and one log line."""
+"""The first gate: admits every call, and turns each finished call into metrics and an access log line."""
 
 from collections.abc import Callable
 
 from gateway.core.call import Call, TokenUsage
 from gateway.core.errors import Rejection
-from gateway.telemetry.metrics import OTHER, Metrics, fast_incs, fast_observes
+from gateway.telemetry.fast_prometheus import fast_incs, fast_observes
+from gateway.telemetry.metrics import OTHER, Metrics
 from gateway.telemetry.semconv import NO_UPSTREAM
 
 Add = Callable[[float], None]
 
 
 class RequestMetrics:
-    """Gate: records every call exactly once, whatever became of it."""
+    """A gate that records every call exactly once, whatever its outcome."""
 
     def __init__(self, metrics: Metrics, log: Callable[[Call, float], None]) -> None:
-        """`log(call, now)` writes the access line."""
+        """`log(call, now)` writes the access log line."""
         self._log = log
         self._requests = fast_incs(metrics.requests)
         self._duration = fast_observes(metrics.duration)
@@ -23,12 +24,12 @@ class RequestMetrics:
         self._first_token = fast_observes(metrics.time_to_first_token)
         self._per_token = fast_observes(metrics.time_per_output_token)
         self._tokens = fast_incs(metrics.tokens)
-        # By all that their series are told apart by: a look-up for each series would cost more than to count.
-        self._ends: dict[tuple[str, str, str, int, str], tuple[Add, Add]] = {}
-        self._uses: dict[tuple[str, str, str, str], tuple[Add, Add]] = {}
+        # Cached by label values: a lookup per series would cost more than counting.
+        self._end_series: dict[tuple[str, str, str, int, str], tuple[Add, Add]] = {}
+        self._token_series: dict[tuple[str, str, str, str], tuple[Add, Add]] = {}
 
     def admit(self, call: Call, now: float) -> Rejection | None:
-        """Everybody may pass."""
+        """Admit the call."""
         call.lease.hold(self)
         return None
 
@@ -36,62 +37,62 @@ class RequestMetrics:
         """Count, time and log the call."""
         model = call.route.name if call.route is not None else OTHER
         upstream = call.candidate.upstream if call.candidate is not None and call.attempts else NO_UPSTREAM
-        place = (model, call.endpoint, upstream, call.status, call.outcome)
-        count, took = self._ends.get(place) or self._of_end(*place)
+        labels = (model, call.endpoint, upstream, call.status, call.outcome)
+        count, observe_duration = self._end_series.get(labels) or self._make_end_series(*labels)
         count(1)
-        took(now - call.accepted_at)
+        observe_duration(now - call.accepted_at)
         if call.answered_at:
             self._overhead(call.endpoint)(call.overhead_s(now))
         if upstream:
             self._observe_answer(call, model, upstream, now)
         self._log(call, now)
 
-    def _of_end(self, model: str, endpoint: str, upstream: str, status: int, outcome: str) -> tuple[Add, Add]:
-        end = self._ends[model, endpoint, upstream, status, outcome] = (
+    def _make_end_series(self, model: str, endpoint: str, upstream: str, status: int, outcome: str) -> tuple[Add, Add]:
+        series = self._end_series[model, endpoint, upstream, status, outcome] = (
             self._requests(model, endpoint, str(status), outcome),
             self._duration(model, endpoint, upstream, outcome),
         )
-        return end
+        return series
 
     def _observe_answer(self, call: Call, model: str, upstream: str, now: float) -> None:
         if call.first_token_at:
             self._first_token(model, call.endpoint, upstream)(call.first_token_at - call.sent_at)
-        for one in call.failed_usage:
-            if not one.estimated:
-                self._count(model, one.candidate.upstream, one.tokens)
-        used = call.tokens
-        if used is None:
+        for attempt in call.failed_usage:
+            if not attempt.estimated:
+                self._count(model, attempt.candidate.upstream, attempt.tokens)
+        tokens = call.tokens
+        if tokens is None:
             return
-        if call.first_token_at and used.output > 1:
-            between = (now - call.first_token_at) / (used.output - 1)
-            self._per_token(model, call.endpoint, upstream)(between)
-        given, output, cached, reasoning, written, _ = used
-        if given > 0:
-            size, count = self._use(model, call.endpoint, upstream, "input")
-            size(given)
-            count(given)
+        if call.first_token_at and tokens.output > 1:
+            per_token_s = (now - call.first_token_at) / (tokens.output - 1)
+            self._per_token(model, call.endpoint, upstream)(per_token_s)
+        input_, output, cached, reasoning, written, _ = tokens
+        if input_ > 0:
+            observe, count = self._series_of(model, call.endpoint, upstream, "input")
+            observe(input_)
+            count(input_)
         if output > 0:
-            size, count = self._use(model, call.endpoint, upstream, "output")
-            size(output)
+            observe, count = self._series_of(model, call.endpoint, upstream, "output")
+            observe(output)
             count(output)
         if cached or reasoning or written:
-            self._count(model, upstream, used._replace(input=0, output=0))
+            self._count(model, upstream, tokens._replace(input=0, output=0))
 
-    def _use(self, model: str, endpoint: str, upstream: str, kind: str) -> tuple[Add, Add]:
-        """The histogram and the counter of such tokens."""
-        found = self._uses.get((model, endpoint, upstream, kind))
-        if found is None:
-            found = self._usage(model, endpoint, upstream, kind), self._tokens(model, upstream, kind)
-            self._uses[model, endpoint, upstream, kind] = found
-        return found
+    def _series_of(self, model: str, endpoint: str, upstream: str, type_: str) -> tuple[Add, Add]:
+        """The histogram and the counter of one type of tokens."""
+        series = self._token_series.get((model, endpoint, upstream, type_))
+        if series is None:
+            series = self._usage(model, endpoint, upstream, type_), self._tokens(model, upstream, type_)
+            self._token_series[model, endpoint, upstream, type_] = series
+        return series
 
-    def _count(self, model: str, upstream: str, used: TokenUsage) -> None:
-        for kind, count in (
-            ("input", used.input),
-            ("output", used.output),
-            ("cached_input", used.cached_input),
-            ("reasoning", used.reasoning),
-            ("cache_write", used.cache_write),
+    def _count(self, model: str, upstream: str, tokens: TokenUsage) -> None:
+        for type_, count in (
+            ("input", tokens.input),
+            ("output", tokens.output),
+            ("cached_input", tokens.cached_input),
+            ("reasoning", tokens.reasoning),
+            ("cache_write", tokens.cache_write),
         ):
             if count > 0:
-                self._tokens(model, upstream, kind)(count)
+                self._tokens(model, upstream, type_)(count)

@@ -1,8 +1,8 @@
-"""Histograms that are told twice: as our own series, and under OpenTelemetry's names for generative AI.
+"""Histograms exported under two names: Sluice's own, and OpenTelemetry's for generative AI.
 
-Each is measured once, with all labels that either needs and with the bounds of both; what is exposed is put
-together when it is asked for, so a call pays for one histogram. Names, buckets and labels are those of
-https://github.com/open-telemetry/semantic-conventions-genai, with underscores for dots and the unit behind.
+Each is measured once, with the labels and the bucket bounds of both; the two exports are derived at scrape
+time, so a call pays for one histogram. Names, buckets and labels follow
+https://github.com/open-telemetry/semantic-conventions-genai, with underscores for dots and a unit suffix.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ _BY_HOST: Final = (
 
 
 def provider(kind: str, base_url: str) -> str:
-    """An engine's kind, a provider known by its host, or `openai`, whose dialect all others speak."""
+    """`gen_ai.provider.name` of an upstream: the engine's kind, the provider of a known host, or `openai`."""
     if kind != "openai":
         return kind
     host = urlsplit(base_url).hostname or ""
@@ -42,56 +42,60 @@ def provider(kind: str, base_url: str) -> str:
 
 
 NO_UPSTREAM: Final = ""
-"""The upstream of a call that no upstream was asked for."""
+"""The upstream label of a call that reached no upstream."""
 
 OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "text_completion",
     "/v1/embeddings": "embeddings",
 }
-"""What each endpoint is called there."""
+"""`gen_ai.operation.name` of each endpoint."""
 
 LabelValues = Mapping[str, str]
 
 
 class OwnSeries(NamedTuple):
-    """A series of ours: name, what it tells, the labels that it keeps, and those which select a part."""
+    """One of Sluice's series: its name, HELP text and labels, and a label value that selects part of the
+    shared histogram.
+    """
 
     name: str
-    tells: str
-    keeps: tuple[str, ...]
+    help_text: str
+    labels: tuple[str, ...]
     only: tuple[str, str] | None = None
 
 
 class SharedHistogram(NamedTuple):
-    """One histogram: OpenTelemetry's name and bounds, our further bounds, all labels, and our own series."""
+    """One measured histogram: OpenTelemetry's name and bounds, Sluice's extra bounds, all labels, and the
+    series that Sluice exports from it.
+    """
 
     name: str
-    tells: str
+    help_text: str
     bounds: tuple[float, ...]
-    further: tuple[float, ...]
+    extra_bounds: tuple[float, ...]
     labels: tuple[str, ...]
     own: tuple[OwnSeries, ...]
 
     def histogram(self) -> Histogram:
-        """The one to observe with; it is in no registry."""
-        bounds = sorted({*self.bounds, *self.further})
-        return Histogram(self.name, self.tells, self.labels, buckets=bounds, registry=None)
+        """A histogram to observe with, outside of any registry."""
+        bounds = sorted({*self.bounds, *self.extra_bounds})
+        return Histogram(self.name, self.help_text, self.labels, buckets=bounds, registry=None)
 
 
-_WHOM: Final = ("model", "endpoint", "upstream")
+_LABELS: Final = ("model", "endpoint", "upstream")
 
 MEASURED: Final = (
     SharedHistogram(
         "gen_ai_client_operation_duration_seconds",
-        "The same as sluice_request_duration_seconds, of calls that an upstream was asked for.",
+        "The same as sluice_request_duration_seconds, for calls that reached an upstream.",
         tuple(round(0.01 * 2**power, 2) for power in range(14)),
         (0.005, 1, 30, 60, 163.84, 300, 600, 1200),
-        (*_WHOM, "outcome"),
+        (*_LABELS, "outcome"),
         (
             OwnSeries(
                 "sluice_request_duration_seconds",
-                "From the request's head to the answer's last byte.",
+                "Time from a request's head to the last byte of its answer.",
                 ("model", "endpoint"),
             ),
         ),
@@ -101,11 +105,11 @@ MEASURED: Final = (
         "The same as sluice_time_to_first_token_seconds.",
         (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
         (20, 40, 80, 160, 300, 600),
-        _WHOM,
+        _LABELS,
         (
             OwnSeries(
                 "sluice_time_to_first_token_seconds",
-                "From sending a stream's request upstream to its first event.",
+                "Time from sending a streaming request upstream to its first event.",
                 ("model", "upstream"),
             ),
         ),
@@ -115,11 +119,11 @@ MEASURED: Final = (
         "The same as sluice_time_per_output_token_seconds.",
         (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5),
         (0.001, 0.0025, 0.005, 0.015, 0.02, 0.03),
-        _WHOM,
+        _LABELS,
         (
             OwnSeries(
                 "sluice_time_per_output_token_seconds",
-                "Mean time between the output tokens of one stream.",
+                "Mean time between the output tokens of a stream.",
                 ("model", "upstream"),
             ),
         ),
@@ -129,30 +133,30 @@ MEASURED: Final = (
         "The same as sluice_request_input_tokens and sluice_response_output_tokens.",
         tuple(4**power for power in range(14)),
         tuple(2 * 4**power for power in range(10)),
-        (*_WHOM, "type"),
+        (*_LABELS, "type"),
         (
             OwnSeries(
                 "sluice_request_input_tokens",
-                "Input tokens of one call, as its upstream counted them.",
+                "Input tokens of a call, as reported by its upstream.",
                 ("model",),
                 ("type", "input"),
             ),
             OwnSeries(
                 "sluice_response_output_tokens",
-                "Output tokens of one call, as its upstream counted them.",
+                "Output tokens of a call, as reported by its upstream.",
                 ("model",),
                 ("type", "output"),
             ),
         ),
     ),
 )
-_BY_NAME: Final = {one.name: one for one in MEASURED}
+_BY_NAME: Final = {shared.name: shared for shared in MEASURED}
 
 
 class SemconvCollector(Collector):
-    """Whatever `collect` gives, its measured histograms told twice.
+    """The families of `collect`, with each shared histogram replaced by its two exports.
 
-    `provider(upstream)` is OpenTelemetry's name of what an upstream is.
+    `provider(upstream)` is the `gen_ai.provider.name` of an upstream.
     """
 
     def __init__(self, collect: Callable[[], Iterable[Metric]], provider: Callable[[str], str]) -> None:
@@ -162,58 +166,61 @@ class SemconvCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """prometheus-client: the samples."""
         for family in self._collect():
-            measured = _BY_NAME.get(family.name)
-            if measured is None:
+            shared = _BY_NAME.get(family.name)
+            if shared is None:
                 yield family
                 continue
-            for own in measured.own:
-                yield _told(family, own.name, own.tells, partial(_kept, own), None)
-            bounds = frozenset(map(floatToGoString, (*measured.bounds, float("inf"))))
-            yield _told(family, measured.name, measured.tells, self._relabelled, bounds)
+            for own in shared.own:
+                yield _derive(family, own.name, own.help_text, partial(_own_labels, own), None)
+            bounds = frozenset(map(floatToGoString, (*shared.bounds, float("inf"))))
+            yield _derive(family, shared.name, shared.help_text, self._semconv_labels, bounds)
 
-    def _relabelled(self, labels: LabelValues) -> dict[str, str] | None:
+    def _semconv_labels(self, labels: LabelValues) -> dict[str, str] | None:
         upstream, operation = labels["upstream"], OPERATIONS.get(labels["endpoint"])
         if upstream == NO_UPSTREAM or operation is None:
             return None
-        told = {
+        derived = {
             "gen_ai_operation_name": operation,
             "gen_ai_provider_name": self._provider(upstream),
             "gen_ai_request_model": labels["model"],
         }
         if "type" in labels:
-            told["gen_ai_token_type"] = labels["type"]
-        if "outcome" in labels:  # Prometheus takes an empty label for none at all
-            told["error_type"] = labels["outcome"] if labels["outcome"] != "ok" else ""
-        return told
+            derived["gen_ai_token_type"] = labels["type"]
+        if "outcome" in labels:  # to Prometheus an empty label is an absent one
+            derived["error_type"] = labels["outcome"] if labels["outcome"] != "ok" else ""
+        return derived
 
 
-def _kept(own: OwnSeries, labels: LabelValues) -> dict[str, str] | None:
+def _own_labels(own: OwnSeries, labels: LabelValues) -> dict[str, str] | None:
     if own.only is not None and labels[own.only[0]] != own.only[1]:
         return None
-    return {name: labels[name] for name in own.keeps}
+    return {name: labels[name] for name in own.labels}
 
 
-def _told(
+def _derive(
     family: Metric,
     name: str,
-    tells: str,
-    relabelled: Callable[[LabelValues], dict[str, str] | None],
+    help_text: str,
+    relabel: Callable[[LabelValues], dict[str, str] | None],
     bounds: frozenset[str] | None,
 ) -> Metric:
-    """The family under this name; series that have the same labels there are added up. None: left out."""
+    """The family under another name, with series of equal new labels added up.
+
+    A series for which `relabel` returns None is left out, and so are buckets not in `bounds`.
+    """
     sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for sample in family.samples:
         bound = sample.labels.get("le")
         if bound is not None and bounds is not None and bound not in bounds:
             continue
-        labels = relabelled(sample.labels)
+        labels = relabel(sample.labels)
         if labels is None:
             continue
         if bound is not None:
             labels["le"] = bound
         key = (sample.name.removeprefix(family.name), tuple(labels.items()))
         sums[key] = sums.get(key, 0.0) + sample.value
-    told = Metric(name, tells, "histogram")
+    derived = Metric(name, help_text, "histogram")
     for (suffix, labels_), value in sums.items():
-        told.add_sample(name + suffix, dict(labels_), value)
-    return told
+        derived.add_sample(name + suffix, dict(labels_), value)
+    return derived

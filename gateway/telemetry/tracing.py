@@ -1,4 +1,4 @@
-"""Which calls are traced, and what happens to them on their way. Only there where traces are on."""
+"""Decides which calls are traced, and records their attempts. Part of the pipeline only if tracing is on."""
 
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -10,13 +10,13 @@ from gateway.core.trace import AttemptRecord, Trace
 from gateway.wire.http import traceparent
 
 Export = Callable[[Call, Trace, float], None]
-"""Takes a traced call that is over, and the time."""
+"""Receives a finished traced call, its trace and the time."""
 
 
 class Tracing:
-    """Gate, Holder, and the innermost layer, around each attempt.
+    """A gate, a holder, and the innermost layer around each attempt.
 
-    A client that traces decides for its calls; of all others a share of `sample` is traced.
+    A client's `traceparent` decides for its own calls; all others are traced with probability `sample`.
     """
 
     def __init__(self, sample: float, rng: Random, clock: Clock, export: Export) -> None:
@@ -26,7 +26,7 @@ class Tracing:
         self._export = export
 
     def admit(self, call: Call, now: float) -> Rejection | None:
-        """Everybody may pass."""
+        """Admit the call, and start its trace if it is traced."""
         parent = traceparent.read(call.headers.get("traceparent"))
         if parent is None and self._rng.random() < self._sample:
             call.trace = Trace(self._rng.getrandbits(128) or 1, 0, self._span_id())
@@ -37,23 +37,21 @@ class Tracing:
         return None
 
     def settle(self, call: Call, now: float) -> None:
-        """The call is over."""
+        """Export the trace of a finished call."""
         trace = call.trace
         if trace is None:
             return
         if not trace.attempts and call.attempts and call.candidate is not None:
-            # It shared the upstream calls of others.
-            began = call.sent_at
-            shared = AttemptRecord(
-                self._span_id(), call.candidate.upstream, call.candidate.model, call.queue_s, began
-            )
+            # Its answer came from an upstream call shared with other callers.
+            upstream, model = call.candidate.upstream, call.candidate.model
+            shared = AttemptRecord(self._span_id(), upstream, model, call.queue_s, call.sent_at)
             shared.ended = call.answered_at
             trace.attempts.append(shared)
             trace.waited_s = call.queue_s
         self._export(call, trace, now)
 
     def __call__(self, inner: Handler) -> Handler:
-        """The layer around `inner`, which makes one attempt."""
+        """Wrap `inner`, which makes one attempt."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
             trace = call.trace

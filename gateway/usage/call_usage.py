@@ -1,4 +1,4 @@
-"""What a call has used, attempt by attempt, also where its upstream did not say so."""
+"""A call's usage, attempt by attempt, estimated where the upstream reported none."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -9,48 +9,48 @@ from gateway.wire.openai.usage_split import shares
 
 
 def split_failed_usage(merged: Call, members: Sequence[Call], weights: Sequence[int]) -> None:
-    """The members of a shared call pay for its failed attempts by these weights; sums stay what they were."""
-    for one in merged.failed_usage if members else ():
-        counts = zip(*(shares(count, weights) for count in one.tokens), strict=True)
+    """Split the failed attempts of a merged call among its members by weight; the sums stay exact."""
+    for attempt in merged.failed_usage if members else ():
+        counts = zip(*(shares(count, weights) for count in attempt.tokens), strict=True)
         for member, count in zip(members, counts, strict=True):
-            member.failed_usage += (FailedUsage(one.candidate, TokenUsage(*count), one.estimated),)
+            member.failed_usage += (FailedUsage(attempt.candidate, TokenUsage(*count), attempt.estimated),)
     merged.failed_usage = ()
 
 
 def absorb_part_usage(call: Call, part: Call) -> None:
-    """A call pays for what the attempts of one of its parts have used in vain."""
+    """Move the failed usage of one part of a call to the call itself."""
     call.failed_usage += part.failed_usage
     part.failed_usage = ()
 
 
 def record_discarded(call: Call, answered: Sequence[Call]) -> None:
-    """These answers, to parts of a call or to the call itself, are of no use to it."""
-    for one in answered:
-        if one.candidate is not None:
-            wasted(call, one.candidate, one.tokens, one.generated)
+    """Charge answers to parts of a call, or to the call itself, that it cannot use."""
+    for part in answered:
+        if part.candidate is not None:
+            add_failed_usage(call, part.candidate, part.tokens, part.generated)
 
 
-def copy_estimated_note(call: Call, other: Call) -> None:
-    """What is told of the answer's usage holds for this call too."""
-    if ESTIMATED[0] in other.response_notes:
+def copy_estimated_note(call: Call, source: Call) -> None:
+    """Copy the header that marks estimated usage."""
+    if ESTIMATED[0] in source.response_notes:
         call.response_notes[ESTIMATED[0]] = ESTIMATED[1]
 
 
 NOTHING: Final = TokenUsage()
 ESTIMATED: Final = ("x-sluice-usage", "estimated")
-"""Header of an answer whose upstream told no usage."""
+"""Header of an answer whose upstream reported no usage."""
 
 
 def charge(
     call: Call, tokens: TokenUsage | None, body: bytes, estimate: Callable[[Call], object] | None = None
 ) -> None:
-    """A whole answer is there: note what its upstream counted and what the call costs, all attempts together.
+    """Set the usage and cost of a call with a complete answer; the cost includes failed attempts.
 
-    Without a count the output is judged by its size, and said to be; the input by `estimate`, which fills in
-    `call.estimate`.
+    Without reported `tokens`, the output is estimated from the body's size and marked so, and the input by
+    `estimate`, which fills in `call.estimate`.
     """
     if tokens is not None and tokens.output and call.endpoint == EMBEDDINGS:
-        tokens = tokens._replace(output=0)  # there is none: whatever it says would be billed
+        tokens = tokens._replace(output=0)  # embeddings have no output, whatever the upstream reports
     call.tokens = tokens
     price = call.candidate.price if call.candidate is not None else None
     if tokens is None:
@@ -62,20 +62,20 @@ def charge(
     if price is not None:
         call.cost = cost(tokens, price)
         if call.failed_usage and call.cost is not None:
-            _add_earlier(call, call.cost)
+            _add_failed_attempts(call, call.cost)
 
 
-def _add_earlier(call: Call, last: int) -> None:
-    """What earlier attempts cost belongs to the call. None of it is told where a part of it is not known."""
-    earlier = [price_of(one) for one in attempts_before(call)]
-    known = [one for one in earlier if one is not None]
-    call.cost = last + sum(known) if len(known) == len(earlier) else None
+def _add_failed_attempts(call: Call, last: int) -> None:
+    """Set the cost to that of all attempts; None if one of them has no known price."""
+    earlier = [price_of(attempt) for attempt in attempts_before(call)]
+    priced = [nanos for nanos in earlier if nanos is not None]
+    call.cost = last + sum(priced) if len(priced) == len(earlier) else None
 
 
 def spent(call: Call) -> TokenUsage:
-    """By its last attempt: the upstream's own count, or the input and what has passed of the output.
+    """Return the usage of the last attempt: the upstream's count, or the estimated input and relayed output.
 
-    Nothing is spent by a call that no upstream has answered, unless its client left while one was at work.
+    A call that no upstream answered has used nothing, unless its client left while the upstream was working.
     """
     if call.tokens is not None:
         return call.tokens
@@ -87,35 +87,35 @@ def spent(call: Call) -> TokenUsage:
 
 
 def attempts_before(call: Call) -> list[FailedUsage]:
-    """What came to nothing and used something all the same, with the input where it was not known."""
+    """Return the usage of the failed attempts, with the estimated input where none was counted."""
     if call.estimate is None:
         return list(call.failed_usage)
-    given = call.estimate.input
+    estimated_input = call.estimate.input
     return [
-        one._replace(tokens=TokenUsage(one.tokens.input or given, one.tokens.output))
-        if one.estimated
-        else one
-        for one in call.failed_usage
+        attempt._replace(tokens=TokenUsage(attempt.tokens.input or estimated_input, attempt.tokens.output))
+        if attempt.estimated
+        else attempt
+        for attempt in call.failed_usage
     ]
 
 
-def price_of(one: FailedUsage) -> int | None:
-    """Nano-dollars; None where the price is not known."""
-    price = one.candidate.price
-    return None if price is None else cost(one.tokens, price)
+def price_of(attempt: FailedUsage) -> int | None:
+    """Return the attempt's nano-dollars; None if its price is unknown."""
+    price = attempt.candidate.price
+    return None if price is None else cost(attempt.tokens, price)
 
 
 def all_tokens(call: Call) -> int:
-    """What a call has used by all its attempts together, in and out."""
+    """Return the input and output tokens of all attempts."""
     used = spent(call)
     last = used.input + used.output
     if not call.failed_usage:
         return last
-    return last + sum(one.tokens.input + one.tokens.output for one in attempts_before(call))
+    return last + sum(attempt.tokens.input + attempt.tokens.output for attempt in attempts_before(call))
 
 
-def wasted(call: Call, candidate: Candidate, tokens: TokenUsage | None, generated: int = 0) -> None:
-    """This attempt came to nothing after the upstream had counted, or generated, something."""
+def add_failed_usage(call: Call, candidate: Candidate, tokens: TokenUsage | None, generated: int = 0) -> None:
+    """Record the usage of a failed attempt: the upstream's count, or the output tokens that it generated."""
     if tokens is not None and tokens != NOTHING:
         call.failed_usage += (FailedUsage(candidate, tokens),)
     elif generated:

@@ -1,4 +1,4 @@
-"""What a call costs, in integer nano-dollars."""
+"""The cost of a call in integer nano-dollars."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,58 +12,58 @@ FREE: Final = Price(0, 0, 0)
 
 
 def cost(tokens: TokenUsage, price: Price) -> int | None:
-    """Nano-dollars for these tokens, rounded up: a fraction is never given away.
+    """Return the nano-dollars of these tokens, rounded up; None if there is output of unknown price.
 
-    Reasoning is output like any other. None where there is output, and its price is not known.
+    Reasoning tokens are part of the output.
     """
     if price is FREE:
         return 0
-    given, cached, written = tokens.input, tokens.cached_input, tokens.cache_write
+    total_input, cached, written = tokens.input, tokens.cached_input, tokens.cache_write
     if price.tiers:
-        price = _of_tier(price, given)
-    whole = given * price.input
+        price = _tier_price(price, total_input)
+    nanos = total_input * price.input
     if tokens.output:
         if price.output is None:
             return None
-        whole += tokens.output * price.output
+        nanos += tokens.output * price.output
     if cached:
-        cached = min(cached, given)
-        whole += cached * (price.cached_input - price.input)
+        cached = min(cached, total_input)
+        nanos += cached * (price.cached_input - price.input)
     if written:
-        written = min(written, given - cached)
+        written = min(written, total_input - cached)
         long = min(tokens.cache_write_long, written)
         short_price = price.input if price.cache_write is None else price.cache_write
         long_price = short_price if price.cache_write_long is None else price.cache_write_long
-        whole += (written - long) * short_price + long * long_price - written * price.input
-    return -(-whole // MILLION)
+        nanos += (written - long) * short_price + long * long_price - written * price.input
+    return -(-nanos // MILLION)
 
 
-def most(estimate: TokenEstimate, candidates: Iterable[Candidate]) -> tuple[int, int]:
-    """Nano-dollars for this call with the dearest of these candidates: for its input, and for all of it.
+def highest_cost(estimate: TokenEstimate, candidates: Iterable[Candidate]) -> tuple[int, int]:
+    """Return the nano-dollars of this call at its most expensive candidate: of the input, and in total.
 
-    An unknown price counts as 0. What the provider's cache may change of it is not foreseen.
+    An unknown price counts as 0. Discounts of the provider's cache are not predicted.
     """
-    given, output, firm, whole = estimate.input, estimate.output, 0, 0
-    for one in candidates:
-        price = one.price
+    total_input, output, highest_input, highest_total = estimate.input, estimate.output, 0, 0
+    for candidate in candidates:
+        price = candidate.price
         if price is None:
             continue
         if price.tiers:
-            price = _of_tier(price, given)
-        nanos = given * price.input
-        if nanos > firm:
-            firm = nanos
+            price = _tier_price(price, total_input)
+        nanos = total_input * price.input
+        if nanos > highest_input:
+            highest_input = nanos
         if output and price.output is None:
             continue
         nanos += output * (price.output or 0)
-        if nanos > whole:
-            whole = nanos
-    return -(-firm // MILLION), -(-whole // MILLION)
+        if nanos > highest_total:
+            highest_total = nanos
+    return -(-highest_input // MILLION), -(-highest_total // MILLION)
 
 
-def _of_tier(price: Price, given: int) -> Price:
-    """The price of a call with so many input tokens."""
+def _tier_price(price: Price, total_input: int) -> Price:
+    """Return the price that applies to this number of input tokens."""
     for tier in price.tiers:
-        if given > tier.above:
+        if total_input > tier.above:
             price = tier.price
     return price

@@ -1,7 +1,7 @@
-"""The input tokens of a body, counted with the model's own vocabulary; needs the extra `exact-tokens`.
+"""Counts a body's input tokens with the model's vocabulary; needs the extra `exact-tokens`.
 
-Only what has text alone is counted: tools, images and the like are rendered by templates that differ from
-upstream to upstream, so for these there is no answer here and an estimate has to do.
+Only plain text is counted. Tools, images and the like are rendered by templates that differ between
+upstreams, so bodies with these are estimated instead.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.telemetry.logging import logger
 
-LONGEST: Final = 8192
+MAX_BODY: Final = 8192
 """Bytes of the longest body that is counted: about 50 us of work."""
 
 
@@ -22,12 +22,12 @@ class Vocabulary(Protocol):
     """A loaded tokenizer."""
 
     def count(self, text: str) -> int:
-        """Tokens of this text."""
+        """Return the number of tokens of this text."""
 
 
 class Dialect(NamedTuple):
-    """A vocabulary's name, and the tokens that templates add: per message, for the answer's opening, and in
-    front of a bare prompt."""
+    """A vocabulary's name, and the tokens that chat templates add: per message, to open the answer, and
+    before a bare prompt."""
 
     vocabulary: str
     per_message: int
@@ -44,7 +44,7 @@ _DIALECTS: Final[tuple[tuple[str, Dialect | None], ...]] = (
     *((name, _O200K) for name in ("o1", "o1-*", "o3", "o3-*", "o4-*")),
     *((name, _CL100K) for name in ("gpt-4", "gpt-4-*", "gpt-3.5*", "text-embedding-3*")),
     ("*ada-002", _CL100K),
-    ("*qwen3.*", None),  # another vocabulary than Qwen3's
+    ("*qwen3.*", None),  # a vocabulary that differs from Qwen3's
     ("*qwen3*", _QWEN),
     ("*qwen2.5*", _QWEN),
     ("*llama-3*", _LLAMA),
@@ -88,78 +88,76 @@ _FAILURES: Final = (
     TypeError,
     ValueError,
 )
-"""Whatever a tokenizer in C++ may raise: none of it may cost a call."""
+"""Everything that a tokenizer in C++ may raise: none of it may fail a call."""
 
 
 def load(
     models: Iterable[str], vocabulary: Callable[[str], Vocabulary] | None = None
 ) -> Callable[[bytes, str], int | None] | None:
-    """A counter for those of these models (names as sent upstream) whose vocabulary is known.
+    """Return a counter for the upstream models with a known vocabulary.
 
-    None if there is none, or the extra is not installed.
-
-    Loads every vocabulary that is needed: 0.1 to 0.5 s and about 100 MB each, so at start-up only.
-    `vocabulary` makes one by its name; by default quicktok does.
+    None if there are none, or the extra is not installed. Loads every needed vocabulary, at 0.1 to 0.5 s and
+    about 100 MB each, so call it at start-up only. `vocabulary` loads one by name; quicktok by default.
     """
-    wanted = {model: dialect for model in models if (dialect := dialect_of(model)) is not None}
-    if not wanted:
+    dialects = {model: dialect for model in models if (dialect := dialect_of(model)) is not None}
+    if not dialects:
         return None
     try:
         make = vocabulary or importlib.import_module("quicktok").get_encoding
-        loaded = {name: make(name) for name in {dialect.vocabulary for dialect in wanted.values()}}
+        loaded = {name: make(name) for name in {dialect.vocabulary for dialect in dialects.values()}}
     except ImportError:
         return None
     except _FAILURES as failure:
         logger.warning("exact token counts are off", extra={"reason": repr(failure)})
         return None
-    return ExactTokens({model: (dialect, loaded[dialect.vocabulary]) for model, dialect in wanted.items()})
+    return ExactTokens({model: (dialect, loaded[dialect.vocabulary]) for model, dialect in dialects.items()})
 
 
 def dialect_of(model: str) -> Dialect | None:
-    """The dialect of this model; what stands before a slash is a vendor's name."""
+    """Return the dialect of this model; a vendor's name before a slash is ignored."""
     name = model.lower().rpartition("/")[2]
     return next((dialect for pattern, dialect in _DIALECTS if fnmatchcase(name, pattern)), None)
 
 
 class ExactTokens:
-    """Counts the input of a body. None where it does not know the model, or the body has more than text."""
+    """Counts a body's input tokens; None for an unknown model, or a body with more than text."""
 
     def __init__(self, models: dict[str, tuple[Dialect, Vocabulary]]) -> None:
         self._models = models
-        self._told = False
+        self._logged = False
 
     def __call__(self, body: bytes, model: str) -> int | None:
-        """Tokens of the messages with what templates add to them, of the prompts, or of the inputs."""
-        known = self._models.get(model)
-        if known is None or len(body) > LONGEST:
+        """Count the messages with their template, the prompts, or the inputs."""
+        tokenizer = self._models.get(model)
+        if tokenizer is None or len(body) > MAX_BODY:
             return None
         try:
-            seen = _decode(body)
+            request = _decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return None
-        if (seen.tools, seen.functions, seen.response_format, seen.suffix) != (None, None, None, None):
+        if (request.tools, request.functions, request.response_format, request.suffix) != (None,) * 4:
             return None
         try:
-            return _count(seen, *known)
+            return _count(request, *tokenizer)
         except _FAILURES as failure:
-            if not self._told:
-                self._told = True
-                logger.warning("an exact token count has failed", extra={"reason": repr(failure)})
+            if not self._logged:
+                self._logged = True
+                logger.warning("an exact token count failed", extra={"reason": repr(failure)})
             return None
 
 
-def _count(seen: _Body, dialect: Dialect, vocabulary: Vocabulary) -> int | None:
-    if seen.messages is not None:
-        return _count_messages(seen.messages, dialect, vocabulary)
-    text = seen.prompt if seen.prompt is not None else seen.input
+def _count(request: _Body, dialect: Dialect, vocabulary: Vocabulary) -> int | None:
+    if request.messages is not None:
+        return _count_messages(request.messages, dialect, vocabulary)
+    text = request.prompt if request.prompt is not None else request.input
     if text is None:
         return None
     total = 0
-    for one in [text] if isinstance(text, str) else text:
-        if isinstance(one, int):
+    for item in [text] if isinstance(text, str) else text:
+        if isinstance(item, int):
             total += 1
         else:
-            total += len(one) if isinstance(one, list) else vocabulary.count(one) + dialect.prefix
+            total += len(item) if isinstance(item, list) else vocabulary.count(item) + dialect.prefix
     return total
 
 

@@ -1,4 +1,4 @@
-"""What a token costs on a machine that is paid by the hour: its price divided by what it really does."""
+"""The cost of a token on a machine billed by the hour: its hourly price divided by its throughput."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _MILLION: Final = 1_000_000
 
 
 class WorkDone(NamedTuple):
-    """Tokens, in and out alike: since the start, in the last hour, and in the best minute there was."""
+    """Tokens, input and output together: since the start, in the last hour, and in the best minute."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -21,8 +21,8 @@ class WorkDone(NamedTuple):
     hour_seconds: float = 0.0
     best_minute: int = 0
 
-    def with_other(self, other: "WorkDone") -> "WorkDone":
-        """Of two processes that use the same machine. Their best minutes may have been different ones."""
+    def combined(self, other: "WorkDone") -> "WorkDone":
+        """Add the work of another process on the same machine; the sum of best minutes is an upper bound."""
         return WorkDone(
             self.tokens + other.tokens,
             max(self.seconds, other.seconds),
@@ -33,17 +33,17 @@ class WorkDone(NamedTuple):
 
 
 class Throughput:
-    """Counts the tokens of one upstream. Those of a call count in the minute in which it ends."""
+    """Counts the tokens of one upstream, in the minute in which each call ends."""
 
     def __init__(self, now: float) -> None:
-        self._began = now
+        self._started = now
         self._tokens = 0
         self._best = 0
         self._minutes: deque[list[int]] = deque()  # number of the minute, its tokens
 
     def add(self, tokens: int, now: float) -> None:
-        """A call has used so many."""
-        minute = int((now - self._began) // 60)
+        """Count the tokens of one call."""
+        minute = int((now - self._started) // 60)
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append([minute, 0])
             self._forget(minute)
@@ -52,14 +52,12 @@ class Throughput:
         self._best = max(self._best, self._minutes[-1][1])
 
     def done(self, now: float) -> WorkDone:
-        """What it has done by now."""
-        minute = int((now - self._began) // 60)
+        """Return the work done by now."""
+        minute = int((now - self._started) // 60)
         self._forget(minute)
-        seconds = now - self._began
+        seconds = now - self._started
         first = max(0, minute - _MINUTES + 1) * 60.0
-        return WorkDone(
-            self._tokens, seconds, sum(one[1] for one in self._minutes), seconds - first, self._best
-        )
+        return WorkDone(self._tokens, seconds, sum(tokens for _, tokens in self._minutes), seconds - first, self._best)
 
     def _forget(self, minute: int) -> None:
         while self._minutes and self._minutes[0][0] <= minute - _MINUTES:
@@ -67,20 +65,20 @@ class Throughput:
 
 
 def as_json(gpu_hour: int, done: WorkDone, *, waiting: bool) -> dict[str, object]:
-    """The figures, in USD for a million tokens, from nano-dollars an hour; None where nothing was done.
+    """Return the figures in USD per million tokens, None without any; `gpu_hour` is in nano-dollars.
 
-    `next`: while nobody waits, the machine has room, is paid for anyhow, and one more token costs nothing.
-    While calls wait it costs what a token costs in the best minute that was seen.
+    `next` is the marginal cost: 0 while no call waits, because the machine has spare capacity and is paid for
+    anyway; otherwise the cost in the best minute so far.
     """
-    full = _per_million(gpu_hour, 60.0, done.best_minute)
+    best = _per_million(gpu_hour, 60.0, done.best_minute)
     return {
         "gpu_hour_usd": usd(gpu_hour),
         "done": done._asdict(),
         "usd_per_million_tokens": {
             "last_hour": _per_million(gpu_hour, done.hour_seconds, done.hour_tokens),
             "since_start": _per_million(gpu_hour, done.seconds, done.tokens),
-            "best_minute": full,
-            "next": full if waiting else "0",
+            "best_minute": best,
+            "next": best if waiting else "0",
         },
     }
 
@@ -90,24 +88,24 @@ def _per_million(gpu_hour: int, seconds: float, tokens: int) -> str | None:
 
 
 class GpuCosts:
-    """The upstreams whose machine is paid by the hour."""
+    """The upstreams whose machine is billed by the hour."""
 
     def __init__(self, machines: Mapping[str, tuple[int, Throughput]]) -> None:
-        """By name: nano-dollars an hour, and what has been done there."""
-        self._of = machines
+        """`machines`: nano-dollars an hour and throughput, by upstream name."""
+        self._machines = machines
 
-    def paid(self, call: Call, one: FailedUsage, nanos: int | None, now: float, last: bool) -> None:
-        """An attempt is over (see `layers/spend.py`)."""
-        machine = self._of.get(one.candidate.upstream)
+    def record_attempt(self, call: Call, attempt: FailedUsage, nanos: int | None, now: float, last: bool) -> None:
+        """Count one attempt's tokens; an `accounting.AttemptRecorder`."""
+        machine = self._machines.get(attempt.candidate.upstream)
         if machine is not None:
-            machine[1].add(one.tokens.input + one.tokens.output, now)
+            machine[1].add(attempt.tokens.input + attempt.tokens.output, now)
 
     def view(self, upstream: str, waiting: int, now: float) -> dict[str, object]:
-        """What `/admin/upstreams` shows of it; nothing of an upstream that states no price."""
-        machine = self._of.get(upstream)
+        """Return the `machine` entry of `/admin/upstreams`; empty without an hourly price."""
+        machine = self._machines.get(upstream)
         if machine is None:
             return {}
         return {"machine": as_json(machine[0], machine[1].done(now), waiting=waiting > 0)}
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self._machines)

@@ -1,8 +1,8 @@
-"""What calls have used since it was last written down, and the task that writes it down.
+"""The usage ledger: sums in memory, and the task that writes them to a store.
 
-A settled call costs the hot path one update of a dict. About once a second a task hands the sums to the
-store, and again until the store has taken them: what is in memory is bounded, for days, keys, models and
-upstreams are few. Nothing but that task writes, and nothing cancels it, so no write is ever left half known.
+A settled call costs the hot path one dict update. About once a second a task hands the sums to the store, and
+retries until the store accepts them. Memory stays bounded, because days, keys, models and upstreams are few.
+Only that task writes, and nothing cancels it, so the outcome of every write is known.
 """
 
 import asyncio
@@ -26,52 +26,50 @@ from gateway.usage.store import (
     summed,
 )
 
-_Place = tuple[str, str, str, str]
-# More than any call uses, and far below what the stores' 64 bits hold: an upstream that lies about its tokens
-# must not make a row that no store takes.
-_MOST = 10**15
+_RowKey = tuple[str, str, str, str]
+# Far above any real sum and far below 64 bits: an upstream that reports absurd counts must not create a row
+# that no store accepts.
+_MAX_SUM = 10**15
 
 
 class Ledger:
     """Usage by day, key, model and upstream: `start`, then `add` what each call used, then `stop`."""
 
     def __init__(
-        self, store: UsageStore, interval: float = 1.0, failed: Callable[[], object] = lambda: None
+        self, store: UsageStore, interval: float = 1.0, on_failure: Callable[[], object] = lambda: None
     ) -> None:
-        """`interval` is the time between two writes in seconds: what a process that is killed may lose.
+        """`interval` is the time between two writes in seconds: a killed process loses at most that much.
 
-        `failed` is told of each write that failed; the next one has the same in it.
+        `on_failure` is called for each on_failure write; the next write retries the same batch.
         """
         self._store = store
         self._interval = interval
-        self._failed = failed
-        self._sums: dict[_Place, list[int]] = {}
+        self._on_failure = on_failure
+        self._sums: dict[_RowKey, list[int]] = {}
         self.savings = SavingsTotals()
-        """What is noted beside usage, of calls that `add` is told of; another one after each write."""
+        """Savings of the same calls; replaced by a new object after each write."""
 
-        self._in_transit: UsageBatch | None = (
-            None  # handed to the store, which has not said yet that it took it
-        )
+        self._in_transit: UsageBatch | None = None  # handed to the store, not acknowledged yet
         self._name = os.urandom(8).hex()
         self._written = 0
-        self._troubled = False
-        # Held while a batch may or may not be in the store, so that no reader sees it twice or not at all.
+        self._failing = False
+        # Held while a batch may or may not be in the store, so that no reader counts it twice or misses it.
         self._write_lock = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the store and begin to write. UsageRefused where the store must not be used.
+        """Open the store and start writing. Raises UsageRefused if the store must not be used.
 
-        Any other trouble is logged, and usage kept in memory until it is over.
+        Any other error is logged, and usage stays in memory until the store works.
         """
         try:
             await self._store.open()
         except UsageRefused:
             raise
         except UsageUnavailable as error:
-            self._log_trouble(error)
-        self._writer = asyncio.create_task(self._write_on())
+            self._log_failure(error)
+        self._writer = asyncio.create_task(self._write_loop())
 
     def add(
         self,
@@ -85,17 +83,17 @@ class Ledger:
         last: bool = True,
         estimated: bool = False,
     ) -> None:
-        """What an attempt used, and its cost in nano-dollars, None where that is not known.
+        """Add one attempt's usage, and its cost in nano-dollars, None if unknown.
 
-        `last`: it ended its call, which counts as one request.
+        `last`: the attempt ended its call, which counts as one request.
         """
-        place = (day, key, model, upstream)
-        sums = self._sums.get(place)
+        row_key = (day, key, model, upstream)
+        sums = self._sums.get(row_key)
         if sums is None:
-            sums = self._sums[place] = [0] * len(UsageRow._fields[4:])
-        given, output, cached, reasoning, written, _ = tokens
+            sums = self._sums[row_key] = [0] * len(UsageRow._fields[4:])
+        total_input, output, cached, reasoning, written, _ = tokens
         sums[0] += last
-        sums[1] += given
+        sums[1] += total_input
         sums[2] += output
         sums[3] += cached
         sums[4] += reasoning
@@ -103,11 +101,11 @@ class Ledger:
         sums[7] += estimated
         if cost is not None:
             sums[5] += cost
-        elif given + output > 0:
+        elif total_input + output > 0:
             sums[8] += 1
 
     async def spent(self, day: str) -> dict[str, int]:
-        """Nano-dollars by key, with what is not written yet. UsageTrouble when they cannot be read."""
+        """Return nano-dollars by key, unwritten ones included. Raises UsageUnavailable."""
         async with self._write_lock:
             spent = Counter(await self._store.spent(day))
             for row in self._unwritten().rows:
@@ -116,25 +114,26 @@ class Ledger:
         return dict(spent)
 
     async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
-        """The rows of these days, with what is not written yet. UsageTrouble when they cannot be read."""
+        """Return the rows of these days, unwritten ones included. Raises UsageUnavailable."""
         async with self._write_lock:
-            kept = await self._store.rows(first_day, last_day)
-            return summed(UsageRow, [*kept, *_of(self._unwritten().rows, first_day, last_day)])
+            stored = await self._store.rows(first_day, last_day)
+            return summed(UsageRow, [*stored, *_between(self._unwritten().rows, first_day, last_day)])
 
-    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
-        """All of these days, with what is not written yet. UsageTrouble when it cannot be read."""
+    async def snapshot(self, first_day: str, last_day: str) -> UsageSnapshot:
+        """Return rows and savings of these days, unwritten ones included. Raises UsageUnavailable."""
         async with self._write_lock:
-            kept, ours = await self._store.books(first_day, last_day), self._unwritten()
+            stored, unwritten = await self._store.snapshot(first_day, last_day), self._unwritten()
+            days = first_day, last_day
             return UsageSnapshot(
-                summed(UsageRow, [*kept.rows, *_of(ours.rows, first_day, last_day)]),
-                summed(Saving, [*kept.savings, *_of(ours.savings, first_day, last_day)]),
-                summed(Alternative, [*kept.alternatives, *_of(ours.alternatives, first_day, last_day)]),
+                summed(UsageRow, [*stored.rows, *_between(unwritten.rows, *days)]),
+                summed(Saving, [*stored.savings, *_between(unwritten.savings, *days)]),
+                summed(Alternative, [*stored.alternatives, *_between(unwritten.alternatives, *days)]),
             )
 
     async def stop(self) -> None:
-        """Try once to write what is left, and close the store. Logs what is lost.
+        """Write the rest with one try, close the store, and log what is lost.
 
-        For a ledger that could not start too.
+        Works for a ledger that on_failure to start, too.
         """
         self._stopping.set()
         if self._writer is not None:
@@ -145,7 +144,7 @@ class Ledger:
             requests, cost = sum(row.requests for row in lost), sum(row.cost for row in lost)
             logger.error("usage is lost", extra={"requests": requests, "nano_usd": cost})
 
-    async def _write_on(self) -> None:
+    async def _write_loop(self) -> None:
         last = False
         while not last:
             try:
@@ -157,60 +156,58 @@ class Ledger:
                 await self._write()
 
     async def _write(self) -> None:
-        """Hand over what an earlier trouble has left, unchanged, and then the sums there are.
+        """Retry the batch of an earlier failure, unchanged, and then write the current sums.
 
-        What calls add meanwhile waits for the next time: under load there is always some, and a writer that
-        went on until there is none would never rest.
+        Sums added meanwhile wait for the next interval: under load, writing until none are left never ends.
         """
-        if (self._in_transit is None or await self._handed_over()) and self._sums:
+        if (self._in_transit is None or await self._hand_over()) and self._sums:
             self._written += 1
             self._in_transit = self._batch(f"{self._name}-{self._written}")
             self._sums, self.savings = {}, SavingsTotals()
-            await self._handed_over()
+            await self._hand_over()
 
-    async def _handed_over(self) -> bool:
-        """Whether the store has taken what is leaving."""
+    async def _hand_over(self) -> bool:
+        """Send the batch in transit to the store; return whether it accepted it."""
         assert self._in_transit is not None
         try:
             await self._store.add(self._in_transit)
         except UsageUnavailable as error:
-            self._log_trouble(error)
+            self._log_failure(error)
             return False
         self._in_transit = None
-        if self._troubled:
-            self._troubled = False
+        if self._failing:
+            self._failing = False
             logger.info("usage is written again")
         return True
 
     def _batch(self, name: str) -> UsageBatch:
-        compared = self.savings
         return UsageBatch(
             name,
-            tuple(_bounded(UsageRow, ((*place, *sums) for place, sums in self._sums.items()))),
-            tuple(_bounded(Saving, map(flat, compared.savings.values()))),
-            tuple(_bounded(Alternative, map(flat, compared.alternatives.values()))),
+            tuple(_bounded(UsageRow, ((*row_key, *sums) for row_key, sums in self._sums.items()))),
+            tuple(_bounded(Saving, map(flat, self.savings.savings.values()))),
+            tuple(_bounded(Alternative, map(flat, self.savings.alternatives.values()))),
         )
 
     def _unwritten(self) -> UsageSnapshot:
         batches = [self._batch("")] if self._in_transit is None else [self._in_transit, self._batch("")]
         return UsageSnapshot(
-            [one for batch in batches for one in batch.rows],
-            [one for batch in batches for one in batch.savings],
-            [one for batch in batches for one in batch.alternatives],
+            [row for batch in batches for row in batch.rows],
+            [saving for batch in batches for saving in batch.savings],
+            [alternative for batch in batches for alternative in batch.alternatives],
         )
 
-    def _log_trouble(self, error: UsageUnavailable) -> None:
-        """Once for each trouble, however long it lasts."""
-        self._failed()
-        if not self._troubled:
-            self._troubled = True
-            logger.error("usage is not written, and kept in memory until it is", extra={"error": str(error)})
+    def _log_failure(self, error: UsageUnavailable) -> None:
+        """Count every failure, and log the first of a series."""
+        self._on_failure()
+        if not self._failing:
+            self._failing = True
+            logger.error("usage cannot be written; held in memory until it can", extra={"error": str(error)})
 
 
 def _bounded(make: Callable[..., UsageEntry], flats: Iterable[tuple[Any, ...]]) -> Iterator[UsageEntry]:
     for values in flats:
-        yield make(*values[:4], *[max(0, min(number, _MOST)) for number in values[4:]])
+        yield make(*values[:4], *[max(0, min(number, _MAX_SUM)) for number in values[4:]])
 
 
-def _of(entries: Iterable[UsageEntry], first_day: str, last_day: str) -> Iterator[UsageEntry]:
-    return (one for one in entries if first_day <= one.day <= last_day)
+def _between(entries: Iterable[UsageEntry], first_day: str, last_day: str) -> Iterator[UsageEntry]:
+    return (entry for entry in entries if first_day <= entry.day <= last_day)

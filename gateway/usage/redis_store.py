@@ -1,27 +1,29 @@
-"""Usage in Redis: one hash of sums a day, which any number of processes and machines add to."""
+"""Usage store in Redis: hashes of sums per day, shared by any number of processes and machines."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 from importlib import resources
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import ConnectionError, MovedError, ReadOnlyError, RedisError, TimeoutError
 
 from gateway.core.units import Secret
+from gateway.redis.servers import MAX_HOPS, RedisServers
 from gateway.usage.savings import Alternative, Saving
 from gateway.usage.store import UsageBatch, UsageEntry, UsageRow, UsageSnapshot, UsageUnavailable, flat
 
-# Seconds for which a batch that was taken is remembered: longer than any trouble in which it comes again.
-_REMEMBERED: Final = 7 * 86400
+# Seconds for which an accepted batch's marker lasts: longer than any outage after which it is sent again.
+_MARKER_TTL_S: Final = 7 * 86400
+
+_T = TypeVar("_T")
 
 
 class _Hash(Generic[UsageEntry]):
-    """One kind of entry of a day: a hash, whose fields are three names and that of a number."""
+    """One kind of entry of a day: a hash whose fields are three names and the name of a number."""
 
     def __init__(self, kind: str, make: Callable[..., UsageEntry], fields: Sequence[str]) -> None:
         self._kind = kind
@@ -38,13 +40,13 @@ class _Hash(Generic[UsageEntry]):
                 yield msgspec.json.encode((*values[:3], name)), count
 
     def entries(self, day: str, sums: Mapping[bytes, bytes]) -> list[UsageEntry]:
-        found: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
+        numbers: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
         for field, count in sums.items():
             *names, name = msgspec.json.decode(field, type=tuple[str, str, str, str])
-            found[names[0], names[1], names[2]][name] = int(count)
+            numbers[names[0], names[1], names[2]][name] = int(count)
         return [
             self._make(day, *names, *[counts.get(name, 0) for name in self._numbers])
-            for names, counts in found.items()
+            for names, counts in numbers.items()
         ]
 
 
@@ -54,65 +56,65 @@ _ALTERNATIVES: Final = _Hash[Alternative]("alternatives", Alternative, Alternati
 
 
 class RedisUsageStore:
-    """A `UsageStore`. All its keys hold one hash tag, so that a cluster keeps them in one slot."""
+    """A `UsageStore`. All its keys have one hash tag, so that a cluster stores them in one slot."""
 
     def __init__(self, url: Secret, prefix: str, timeout: float = 2.0) -> None:
-        """`timeout` in seconds is for each command; no client's call waits for any of them."""
-        self._client = Redis.from_url(
-            url.reveal(),
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),  # whoever calls tries again
-        )
-        self._do: Callable[..., Awaitable[Any]] = self._client.execute_command  # untyped there
+        """`timeout` is in seconds per command; no client's request waits for any of them."""
+        self._servers = RedisServers(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        self._client: Redis | None = None
+        self._making_client = asyncio.Lock()
         self._tag = f"{prefix}:{{usage}}"
-        script = resources.files(__package__).joinpath("usage_add.lua").read_bytes()
-        self._add = self._client.register_script(script)
+        self._script = resources.files(__package__).joinpath("usage_add.lua").read_bytes()
 
     async def open(self) -> None:
-        """Look whether Redis answers."""
-        with _troubles():
-            await self._do("PING")
+        """Check that Redis answers."""
+        await self._run(lambda client: _do(client, "PING"))
 
     async def spent(self, day: str) -> dict[str, int]:
-        """Nano-dollars by key."""
+        """Return nano-dollars by key."""
         spent: dict[str, int] = defaultdict(int)
         for row in await self.rows(day, day):
             spent[row.key] += row.cost
         return dict(spent)
 
     async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
-        """The rows of these days."""
-        found: list[UsageRow] = []
-        with _troubles():
-            for day in await self._days(first_day, last_day):
-                found += _USAGE.entries(day, await self._do("HGETALL", _USAGE.key(self._tag, day)))
-        return found
+        """Return the rows of these days."""
 
-    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
-        """All of these days; what is told of one day is of one moment."""
-        found = UsageSnapshot([], [], [])
-        with _troubles():
-            for day in await self._days(first_day, last_day):
-                together = self._client.pipeline(transaction=True)
-                ask: Callable[..., object] = together.execute_command  # untyped there
+        async def read(client: Redis) -> list[UsageRow]:
+            rows: list[UsageRow] = []
+            for day in await self._days(client, first_day, last_day):
+                rows += _USAGE.entries(day, await _do(client, "HGETALL", _USAGE.key(self._tag, day)))
+            return rows
+
+        return await self._run(read)
+
+    async def snapshot(self, first_day: str, last_day: str) -> UsageSnapshot:
+        """Return rows and savings of these days; each day is read atomically."""
+
+        async def read(client: Redis) -> UsageSnapshot:
+            snapshot = UsageSnapshot([], [], [])
+            for day in await self._days(client, first_day, last_day):
+                transaction = client.pipeline(transaction=True)
+                queue: Callable[..., object] = transaction.execute_command  # untyped in redis-py
                 for key in self._hashes(day):
-                    ask("HGETALL", key)
-                rows, savings, alternatives = await together.execute()
-                found.rows.extend(_USAGE.entries(day, rows))
-                found.savings.extend(_SAVINGS.entries(day, savings))
-                found.alternatives.extend(_ALTERNATIVES.entries(day, alternatives))
-        return found
+                    queue("HGETALL", key)
+                rows, savings, alternatives = await transaction.execute()
+                snapshot.rows.extend(_USAGE.entries(day, rows))
+                snapshot.savings.extend(_SAVINGS.entries(day, savings))
+                snapshot.alternatives.extend(_ALTERNATIVES.entries(day, alternatives))
+            return snapshot
+
+        return await self._run(read)
 
     async def add(self, batch: UsageBatch) -> None:
-        """Each day's part is one atomic step that Redis takes once.
+        """Add each day's part in one atomic, idempotent step.
 
-        So after a time-out, which leaves open whether it was taken, it is safe to send it again.
+        After a timeout, which leaves the outcome unknown, it is safe to send the batch again.
         """
         days: dict[str, list[str | bytes | int]] = {}
 
         def put(number: int, day: str, fields: Iterable[tuple[bytes, int]]) -> None:
-            arguments = days.setdefault(day, [day, _REMEMBERED])
+            arguments = days.setdefault(day, [day, _MARKER_TTL_S])
             for field, count in fields:
                 arguments += (number, field, count)
 
@@ -124,11 +126,13 @@ class RedisUsageStore:
             put(3, alternative.day, _ALTERNATIVES.fields(alternative))
         for day, arguments in days.items():
             keys = [*self._hashes(day), f"{self._tag}:days", f"{self._tag}:batch:{batch.id}:{day}"]
-            with _troubles():
-                await self._add(keys, arguments)
+            await self._run(partial(self._add, keys, arguments))
 
-    async def _days(self, first: str, last: str) -> list[str]:
-        days = [member.decode() for member in await self._do("SMEMBERS", f"{self._tag}:days")]
+    async def _add(self, keys: list[str], arguments: list[str | bytes | int], client: Redis) -> None:
+        await client.register_script(self._script)(keys, arguments)
+
+    async def _days(self, client: Redis, first: str, last: str) -> list[str]:
+        days = [member.decode() for member in await _do(client, "SMEMBERS", f"{self._tag}:days")]
         return [day for day in days if first <= day <= last]
 
     def _hashes(self, day: str) -> list[str]:
@@ -136,13 +140,40 @@ class RedisUsageStore:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _run(self, step: Callable[[Redis], Awaitable[_T]]) -> _T:
+        """The result of a step, on the node of a cluster that has these keys. Callers retry other errors."""
+        for _ in range(MAX_HOPS):
+            client: Redis | None = None
+            try:
+                async with self._making_client:
+                    if self._client is None:
+                        self._client = await self._servers.client(f"{self._tag}:days")
+                client = self._client
+                return await step(client)
+            except MovedError as error:
+                if await self._dropped(client):
+                    self._servers.follow(error)
+            # The parser raises ValueError for a server that does not speak RESP.
+            except (RedisError, OSError, ValueError) as error:
+                # The client of a server that only refuses a command can be used again.
+                away = isinstance(error, ConnectionError | TimeoutError | ReadOnlyError | OSError)
+                if away and await self._dropped(client):
+                    self._servers.give_up()
+                raise UsageUnavailable(f"redis: {error}") from error
+        raise UsageUnavailable("redis: the nodes of the cluster name one another for the same slot")
+
+    async def _dropped(self, client: Redis | None) -> bool:
+        """Whether this client was still the current one; then the next step gets another."""
+        if client is not self._client:
+            return False
+        await self.close()
+        return True
 
 
-@contextmanager
-def _troubles() -> Iterator[None]:
-    try:
-        yield
-    # A server that speaks no RESP makes the parser raise ValueError.
-    except (RedisError, OSError, ValueError) as error:
-        raise UsageUnavailable(f"redis: {error}") from error
+def _do(client: Redis, *words: str) -> Awaitable[Any]:
+    run: Callable[..., Awaitable[Any]] = client.execute_command  # untyped in redis-py
+    return run(*words)

@@ -1,7 +1,7 @@
-"""What a request has cost, beside what it would have cost otherwise: noted at its end, and only added up.
+"""What requests have cost, and what they would have cost otherwise: sums recorded as each request ends.
 
-Nano-dollars, by the prices of that moment. What another candidate would have cost is told of the same tokens
-and without any provider's cache: nobody knows what it would have answered, nor what it would have kept.
+In nano-dollars, at the prices of that moment. The cost at another candidate assumes the same tokens and no
+provider cache, because its answer and its cache hits are unknown.
 """
 
 from collections.abc import Sequence
@@ -13,23 +13,24 @@ from gateway.core.call import Call, Candidate, FailedUsage, Price, TokenUsage
 from gateway.usage.call_usage import price_of
 from gateway.usage.cost import cost
 
-ALONE: Final = "alone"
-DECLARED: Final = "declared"
-SPARED: Final = 1_000_000
-"""Parts of an upstream call in which `Saving.spared` counts."""
+CANDIDATE: Final = "alone"
+BASELINE: Final = "declared"
+CALL_PARTS: Final = 1_000_000
+"""`Saving.spared` counts upstream calls in millionths."""
 
 _SERVED: Final = ("ok", "client_gone")
-_Place = tuple[str, str, str, str]
+_RowKey = tuple[str, str, str, str]
 
 
 class Saving(msgspec.Struct):
-    """Sums of one day, key, public model and upstream; of the upstream `cache` for what needed no upstream.
+    """Sums of one day, key, public model and upstream; `cache` stands in if no upstream was needed.
 
-    `compared` requests were served and all their prices are known; `uncompared` ones were served, `failed`
-    ones were not. `elsewhere` were not answered by the baseline's candidate. For what upstreams answered
-    stand `baseline`, `plain` (there, without its cache) and `paid`; `waste` went to attempts in vain.
-    `cheapest` is for all compared requests. `hit_` and `shared_` figures are of answers that were kept, or
-    came with another request's upstream call. `merged` requests went in batches and `spared` upstream calls.
+    `compared`: served requests whose prices are all known. `uncompared`: other served requests. `failed`:
+    requests that were not served. `elsewhere`: answered by another candidate than the baseline's.
+    `baseline`, `plain` (without the provider's cache) and `paid`: costs of what upstreams answered.
+    `waste`: cost of failed attempts. `cheapest`: cost of all compared requests at their cheapest candidate.
+    `hit_*`, `shared_*`: answers from the cache, and from another request's upstream call. `merged`: requests
+    in batches. `spared`: upstream calls avoided by them. Field names are column names of the stores.
     """
 
     day: str
@@ -60,9 +61,9 @@ class Saving(msgspec.Struct):
 
 
 class Alternative(msgspec.Struct):
-    """What requests for a model would have cost on one day with one candidate for all of them.
+    """What a model's requests of one day would have cost with one candidate for all of them.
 
-    `role` is ALONE for each candidate that could have served them, DECLARED for the baseline.
+    `role` is CANDIDATE for each candidate that could have served them, BASELINE for the baseline.
     """
 
     day: str
@@ -74,52 +75,53 @@ class Alternative(msgspec.Struct):
 
 
 class SavingsTotals:
-    """Both, by what they are sums of."""
+    """The savings and alternatives since the last write."""
 
     def __init__(self) -> None:
-        self.savings: dict[_Place, Saving] = {}
-        self.alternatives: dict[_Place, Alternative] = {}
-        self._of: dict[tuple[str, str, str, Candidate], Alternative] = {}
+        self.savings: dict[_RowKey, Saving] = {}
+        self.alternatives: dict[_RowKey, Alternative] = {}
+        self._by_candidate: dict[tuple[str, str, str, Candidate], Alternative] = {}
 
     def saving(self, day: str, key: str, model: str, upstream: str) -> Saving:
-        """The one of this place."""
-        place = (day, key, model, upstream)
-        found = self.savings.get(place)
-        if found is None:
-            found = self.savings[place] = Saving(*place)
-        return found
+        """Return the entry of these names."""
+        row_key = (day, key, model, upstream)
+        saving = self.savings.get(row_key)
+        if saving is None:
+            saving = self.savings[row_key] = Saving(*row_key)
+        return saving
 
     def alternative(self, day: str, model: str, role: str, name: str) -> Alternative:
-        """The one of this place."""
-        place = (day, model, role, name)
-        found = self.alternatives.get(place)
-        if found is None:
-            found = self.alternatives[place] = Alternative(*place)
-        return found
+        """Return the entry of these names."""
+        row_key = (day, model, role, name)
+        alternative = self.alternatives.get(row_key)
+        if alternative is None:
+            alternative = self.alternatives[row_key] = Alternative(*row_key)
+        return alternative
 
-    def with_all_at(self, candidate: Candidate, day: str, model: str, role: str) -> Alternative:
-        """The one of this candidate."""
-        found = self._of.get((day, model, role, candidate))
-        if found is None:
-            found = self.alternative(day, model, role, shown(candidate))
-            self._of[day, model, role, candidate] = found
-        return found
+    def add_alternative(self, candidate: Candidate, day: str, model: str, role: str, nanos: int) -> None:
+        """Add one request at this candidate."""
+        alternative = self._by_candidate.get((day, model, role, candidate))
+        if alternative is None:
+            alternative = self.alternative(day, model, role, candidate_name(candidate))
+            self._by_candidate[day, model, role, candidate] = alternative
+        alternative.requests += 1
+        alternative.cost += nanos
 
 
-def shown(candidate: Candidate) -> str:
-    """The name of an alternative."""
+def candidate_name(candidate: Candidate) -> str:
+    """Return the name of a candidate among the alternatives."""
     return f"{candidate.upstream}/{candidate.model}" if candidate.upstream else candidate.model
 
 
-def record_final(sums: SavingsTotals, call: Call, key: str, one: FailedUsage, paid: int | None) -> None:
-    """The attempt that ended a call; it cost `paid`, None where that is not known."""
-    route, tokens, size = call.route, one.tokens, call.batch_size
+def record_final(sums: SavingsTotals, call: Call, key: str, attempt: FailedUsage, paid: int | None) -> None:
+    """Record the attempt that ended a call; it cost `paid`, None if unknown."""
+    route, tokens, size = call.route, attempt.tokens, call.batch_size
     if route is None:
         return
-    saving = sums.saving(call.day, key, route.name, one.candidate.upstream)
+    saving = sums.saving(call.day, key, route.name, attempt.candidate.upstream)
     if size > 1:
         saving.merged += 1
-        saving.spared += SPARED * (size - 1) // size
+        saving.spared += CALL_PARTS * (size - 1) // size
     if paid is None:
         saving.unpriced_input += tokens.input
         saving.unpriced_output += tokens.output
@@ -127,38 +129,38 @@ def record_final(sums: SavingsTotals, call: Call, key: str, one: FailedUsage, pa
         saving.failed += 1
         saving.waste += paid or 0
         return
-    price, otherwise = one.candidate.price, None
+    price, baseline = attempt.candidate.price, None
     if paid is not None and price is not None and _all_priced(call.failed_usage):
-        otherwise = _note_otherwise(sums, call, saving, (tokens, call.saved))
-    if otherwise is None or paid is None or price is None:
+        baseline = _record_alternatives(sums, call, saving, tokens, call.saved)
+    if baseline is None or paid is None or price is None:
         saving.uncompared += 1
         return
-    saving.elsewhere += one.candidate is not route.baseline
-    saving.plain += _plain(tokens, price) or 0
+    saving.elsewhere += attempt.candidate is not route.baseline
+    saving.plain += _uncached_cost(tokens, price) or 0
     saving.paid += paid
-    saving.baseline += otherwise
+    saving.baseline += baseline
     if call.saved is not None and route.baseline is not None and route.baseline.price is not None:
-        kept = _plain(call.saved, route.baseline.price) or 0
-        saving.baseline -= kept
-        saving.hit_baseline += kept
+        from_cache = _uncached_cost(call.saved, route.baseline.price) or 0
+        saving.baseline -= from_cache
+        saving.hit_baseline += from_cache
         saving.hit_input += call.saved.input
         saving.hit_output += call.saved.output
 
 
-def record_wasted(sums: SavingsTotals, call: Call, key: str, one: FailedUsage, paid: int | None) -> None:
-    """An attempt that another one followed."""
+def record_wasted(sums: SavingsTotals, call: Call, key: str, attempt: FailedUsage, paid: int | None) -> None:
+    """Record a failed attempt that another one followed."""
     if call.route is None:
         return
-    saving = sums.saving(call.day, key, call.route.name, one.candidate.upstream)
+    saving = sums.saving(call.day, key, call.route.name, attempt.candidate.upstream)
     if paid is None:
-        saving.unpriced_input += one.tokens.input
-        saving.unpriced_output += one.tokens.output
+        saving.unpriced_input += attempt.tokens.input
+        saving.unpriced_output += attempt.tokens.output
     else:
         saving.waste += paid
 
 
 def record_avoided(sums: SavingsTotals, call: Call, key: str, upstream: str) -> None:
-    """A call whose answer was kept, or came with another one's upstream call."""
+    """Record a call answered from the cache, or by another request's upstream call."""
     saved = call.saved
     if call.route is None:
         return
@@ -166,7 +168,7 @@ def record_avoided(sums: SavingsTotals, call: Call, key: str, upstream: str) -> 
     if call.outcome != "ok" or saved is None:
         saving.failed += 1
         return
-    baseline = _note_otherwise(sums, call, saving, (saved, None))
+    baseline = _record_alternatives(sums, call, saving, saved, None)
     if baseline is None:
         saving.uncompared += 1
     if call.cached_by == "hit":
@@ -182,52 +184,47 @@ def record_avoided(sums: SavingsTotals, call: Call, key: str, upstream: str) -> 
 
 
 def _all_priced(attempts: Sequence[FailedUsage]) -> bool:
-    return not attempts or all(price_of(one) is not None for one in attempts)
+    return not attempts or all(price_of(attempt) is not None for attempt in attempts)
 
 
-def _plain(tokens: TokenUsage, price: Price) -> int | None:
-    """Nano-dollars without the provider's cache; None where they are not known."""
+def _uncached_cost(tokens: TokenUsage, price: Price) -> int | None:
+    """Return the nano-dollars without the provider's cache; None if unknown."""
     if tokens.cached_input or tokens.cache_write:
         tokens = TokenUsage(tokens.input, tokens.output)
     return cost(tokens, price)
 
 
-def _together(used: TokenUsage, saved: TokenUsage | None, price: Price | None) -> int | None:
-    """The same for both of these."""
+def _total_cost(used: TokenUsage, saved: TokenUsage | None, price: Price | None) -> int | None:
+    """Return the cost of the tokens used plus those saved by the cache; None if unknown."""
     if price is None:
         return None
-    nanos, kept = _plain(used, price), 0 if saved is None else _plain(saved, price)
-    return None if nanos is None or kept is None else nanos + kept
+    nanos, from_cache = _uncached_cost(used, price), 0 if saved is None else _uncached_cost(saved, price)
+    return None if nanos is None or from_cache is None else nanos + from_cache
 
 
-def _note_otherwise(
-    sums: SavingsTotals, call: Call, saving: Saving, parts: tuple[TokenUsage, TokenUsage | None]
+def _record_alternatives(
+    sums: SavingsTotals, call: Call, saving: Saving, used: TokenUsage, saved: TokenUsage | None
 ) -> int | None:
-    """Enter what these tokens cost elsewhere; gives what they cost with the baseline.
+    """Record what these tokens cost at every candidate; return their cost at the baseline.
 
-    None, and nothing is entered, where the baseline's price is not known, or no candidate's.
+    None, with nothing recorded, if the price of the baseline or of every candidate is unknown.
     """
     route = call.route
     if route is None or route.baseline is None:
         return None
-    used, saved = parts
-    baseline = _together(used, saved, route.baseline.price)
+    baseline = _total_cost(used, saved, route.baseline.price)
     if baseline is None:
         return None
     cheapest, day, model = -1, call.day, route.name
-    for one in call.candidates or route.candidates:
-        nanos = baseline if one is route.baseline else _together(used, saved, one.price)
+    for candidate in call.candidates or route.candidates:
+        nanos = baseline if candidate is route.baseline else _total_cost(used, saved, candidate.price)
         if nanos is not None:
-            alone = sums.with_all_at(one, day, model, ALONE)
-            alone.requests += 1
-            alone.cost += nanos
+            sums.add_alternative(candidate, day, model, CANDIDATE, nanos)
             if nanos < cheapest or cheapest < 0:
                 cheapest = nanos
     if cheapest < 0:
         return None
-    declared = sums.with_all_at(route.baseline, day, model, DECLARED)
-    declared.requests += 1
-    declared.cost += baseline
+    sums.add_alternative(route.baseline, day, model, BASELINE, baseline)
     saving.compared += 1
     saving.cheapest += cheapest
     return baseline

@@ -1,4 +1,4 @@
-"""Usage in one SQLite file, which any number of processes on one machine may write to."""
+"""Usage store in one SQLite file, written by any number of processes on one machine."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
+from urllib.parse import quote
 
 from gateway.usage.savings import Alternative, Saving
 from gateway.usage.store import (
@@ -21,8 +22,8 @@ from gateway.usage.store import (
 
 _T = TypeVar("_T")
 
-_APPLICATION: Final = 0x534C5543  # "SLUC", in the file's header: tells our files from those of other programs
-# The first format, and what each later one has added: a new file is made as an old one is brought up to date.
+_APPLICATION: Final = 0x534C5543  # "SLUC" in the file's header marks our files
+# The first format, and each later one's migration. A new file runs all of them.
 _FORMATS: Final = (
     """
     CREATE TABLE usage (
@@ -60,75 +61,79 @@ _VERSION: Final = len(_FORMATS)
 
 
 class _Table(Generic[UsageEntry]):
-    """Entries of one kind: found by four names, and added up."""
+    """Entries of one kind: identified by four names, and summed."""
 
     def __init__(self, name: str, make: Callable[..., UsageEntry], fields: Sequence[str]) -> None:
         columns = ["nano_usd" if field == "cost" else field for field in fields]
         named = ", ".join(columns)
-        sums = ", ".join(f"{one} = {one} + excluded.{one}" for one in columns[4:])
+        sums = ", ".join(f"{column} = {column} + excluded.{column}" for column in columns[4:])
         self._add = f"""
             INSERT INTO {name} ({named}) VALUES ({", ".join("?" for _ in columns)})
             ON CONFLICT ({", ".join(columns[:4])}) DO UPDATE SET {sums}
         """
-        self._find = f"SELECT {named} FROM {name} WHERE day BETWEEN ? AND ?"
+        self._select = f"SELECT {named} FROM {name} WHERE day BETWEEN ? AND ?"
         self._make: Callable[..., UsageEntry] = make
 
     def add(self, connection: sqlite3.Connection, entries: Iterable[UsageEntry]) -> None:
         connection.executemany(self._add, map(flat, entries))
 
     def find(self, connection: sqlite3.Connection, days: tuple[str, str]) -> list[UsageEntry]:
-        return [self._make(*found) for found in connection.execute(self._find, days)]
+        return [self._make(*values) for values in connection.execute(self._select, days)]
 
 
 _USAGE: Final = _Table[UsageRow]("usage", UsageRow, UsageRow._fields)
 _SAVINGS: Final = _Table[Saving]("savings", Saving, Saving.__struct_fields__)
 _ALTERNATIVES: Final = _Table[Alternative]("alternatives", Alternative, Alternative.__struct_fields__)
-_NEVER_OURS: Final = {"SQLITE_NOTADB", "SQLITE_CORRUPT"}
+_NOT_A_DATABASE: Final = {"SQLITE_NOTADB", "SQLITE_CORRUPT"}
 
 
 class SqliteUsageStore:
-    """A `UsageStore`. One thread of its own owns the connection, so the event loop never waits for a disk."""
+    """A `UsageStore`. A dedicated thread owns the connection, so the event loop never waits for the disk."""
 
-    def __init__(self, path: str, patience: float = 5.0) -> None:
-        """`patience` is how many seconds a write waits for another process's."""
+    def __init__(self, path: str, lock_timeout: float = 5.0, *, read_only: bool = False) -> None:
+        """`lock_timeout` is how many seconds a write waits for another process's.
+
+        `read_only` only reads an existing file: nobody waits for it, and it needs no right to write.
+        """
         self._path = os.path.abspath(path)
-        self._patience = patience
+        self._lock_timeout = lock_timeout
+        self._read_only = read_only
         self._thread = ThreadPoolExecutor(1, "usage")
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
     async def open(self) -> None:
-        """Make the file, or look whether the one that is there is ours."""
+        """Create the file, or check that the existing one is ours."""
         await self._run(lambda connection: None)
 
     async def spent(self, day: str) -> dict[str, int]:
-        """Nano-dollars by key."""
+        """Return nano-dollars by key."""
         query = "SELECT key, sum(nano_usd) FROM usage WHERE day = ? GROUP BY key"
         return dict(await self._run(lambda connection: connection.execute(query, [day]).fetchall()))
 
     async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
-        """The rows of these days."""
+        """Return the rows of these days."""
         days = first_day, last_day
         return await self._run(lambda connection: _USAGE.find(connection, days))
 
-    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
-        """All of these days."""
+    async def snapshot(self, first_day: str, last_day: str) -> UsageSnapshot:
+        """Return rows and savings of these days, read in one transaction."""
         days = first_day, last_day
 
         def read(connection: sqlite3.Connection) -> UsageSnapshot:
             connection.execute("BEGIN")
-            found = UsageSnapshot(
+            snapshot = UsageSnapshot(
                 _USAGE.find(connection, days),
                 _SAVINGS.find(connection, days),
                 _ALTERNATIVES.find(connection, days),
             )
             connection.execute("COMMIT")
-            return found
+            return snapshot
 
         return await self._run(read)
 
     async def add(self, batch: UsageBatch) -> None:
-        """One transaction; after an error nothing of it is in the file."""
+        """Add the batch in one transaction; after an error nothing of it is in the file."""
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
@@ -153,51 +158,84 @@ class SqliteUsageStore:
         try:
             return step(self._connected())
         except (sqlite3.Error, OSError) as error:
-            self._drop()  # which also takes back an open transaction
+            self._drop()  # rolls back an open transaction
             raise UsageUnavailable(f"{self._path}: {error}") from error
 
     def _connected(self) -> sqlite3.Connection:
-        # A file that was deleted or replaced can still be written to, and nobody would ever see it.
+        # A deleted or replaced file can still be written to, but nobody would ever read it.
         if self._connection is not None and self._file == _identity(self._path):
             return self._connection
         self._drop()
-        self._connection = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None)
         try:
-            self._prepare(self._connection)
+            if self._read_only:
+                self._connection = self._opened_to_read()
+            else:
+                self._connection = sqlite3.connect(self._path, timeout=self._lock_timeout, isolation_level=None)
+                self._prepare(self._connection)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorname", None) in _NEVER_OURS:
+            if getattr(error, "sqlite_errorname", None) in _NOT_A_DATABASE:
                 self._refuse(f"is not a database that can be read ({error})")
             raise
         self._file = _identity(self._path)
         return self._connection
 
+    def _opened_to_read(self) -> sqlite3.Connection:
+        """A connection that cannot write. A file of an older format is read into memory, and migrated there."""
+        connection = self._connection = self._connected_to_read("mode=ro")
+        try:
+            version = self._checked_format(connection)
+        except sqlite3.OperationalError:
+            # The folder takes no -shm file. With nothing in the -wal file, all of the content is in this one.
+            if _size(f"{self._path}-wal") or not _size(self._path):
+                raise
+            connection.close()
+            connection = self._connection = self._connected_to_read("mode=ro&immutable=1")
+            version = self._checked_format(connection)
+        if version == _VERSION:
+            return connection
+        copy = sqlite3.connect(":memory:", isolation_level=None)
+        connection.backup(copy)
+        connection.close()
+        self._prepare(copy)
+        return copy
+
+    def _connected_to_read(self, how: str) -> sqlite3.Connection:
+        address = f"file:{quote(self._path)}?{how}"
+        return sqlite3.connect(address, timeout=self._lock_timeout, isolation_level=None, uri=True)
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        # One of several processes that start together makes the table; the others wait, and see it.
+        # Of several processes that start at once, the first creates the tables, and the others wait for it.
         connection.execute("BEGIN IMMEDIATE")
-        application, version = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-        )
-        if application == _APPLICATION and version > _VERSION:
-            self._refuse(f"was written by a newer version (format {version}; this one knows {_VERSION})")
-        if application != _APPLICATION:
-            if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
-                self._refuse("is a database of another program")
+        version = self._checked_format(connection)
+        if version == 0:
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            version = 0
-        for added in _FORMATS[version:]:
-            for statement in added.split(";")[:-1]:
+        for migration in _FORMATS[version:]:
+            for statement in migration.split(";")[:-1]:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous = FULL")  # each commit reaches the disk
-        # With it, readers and the writer do not wait for each other. It may be refused at once while others
-        # have the file open: then one of them makes it so, or the next to open it, and all is well anyway.
+        # In WAL mode readers and the writer do not block each other. The switch may fail while others have
+        # the file open; then one of them makes it, or the next process to open the file.
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
 
-    def _refuse(self, why: str) -> None:
+    def _checked_format(self, connection: sqlite3.Connection) -> int:
+        """The format of our file, 0 for an empty one; any other is refused."""
+        application, version = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
+        if application == _APPLICATION:
+            if version > _VERSION:
+                self._refuse(f"was written by a newer version (format {version}; this one reads {_VERSION})")
+            return int(version)
+        if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+            self._refuse("belongs to another program")
+        return 0
+
+    def _refuse(self, reason: str) -> None:
         self._drop()
-        raise UsageRefused(f"{self._path} {why}; move it away, or set usage.path to another file")
+        raise UsageRefused(f"{self._path} {reason}; move it away, or set usage.path to another file")
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -205,9 +243,16 @@ class SqliteUsageStore:
             connection.close()
 
 
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

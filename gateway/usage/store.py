@@ -1,4 +1,4 @@
-"""The words of usage: what one row says, who keeps rows, what may go wrong, and how a report looks."""
+"""The usage store's interface, its rows and errors, and the report of `/admin/usage`."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -9,14 +9,14 @@ from gateway.core.units import usd
 from gateway.usage.savings import Alternative, Saving
 
 CACHE: Final = "cache"
-"""The upstream in whose name requests stand that needed none."""
+"""Stands in for the upstream of requests that needed none."""
 
 
 class UsageRow(NamedTuple):
-    """What one key used of one public model at one upstream on one day. `cost` is in nano-dollars.
+    """Usage of one key, public model, upstream and day. `cost` is in nano-dollars.
 
-    `requests` are those that this upstream was the last to be asked for; tokens and cost are of all attempts.
-    `estimated` and `unpriced` attempts are those whose usage no upstream counted, and whose price is unknown.
+    `requests` counts requests whose last attempt went to this upstream; tokens and cost cover all attempts.
+    `estimated` counts attempts whose usage no upstream reported, `unpriced` those of unknown price.
     """
 
     day: str
@@ -35,11 +35,11 @@ class UsageRow(NamedTuple):
 
 
 UsageEntry = TypeVar("UsageEntry", UsageRow, Saving, Alternative)
-"""Four names, the first of them the day, and then numbers, which may be added up."""
+"""Four names, the first of them the day, then numbers that can be summed."""
 
 
 class UsageSnapshot(NamedTuple):
-    """All that is kept of some days."""
+    """All stored entries of some days."""
 
     rows: list[UsageRow]
     savings: list[Saving]
@@ -47,7 +47,7 @@ class UsageSnapshot(NamedTuple):
 
 
 class UsageBatch(NamedTuple):
-    """What is to be added to what is kept. `id` is unique among the batches of all processes."""
+    """Entries to add to a store. `id` is unique among the batches of all processes."""
 
     id: str
     rows: tuple[UsageRow, ...]
@@ -56,60 +56,59 @@ class UsageBatch(NamedTuple):
 
 
 class UsageUnavailable(Exception):
-    """Usage cannot be read or written now; the message says why. Worth another try."""
+    """Usage cannot be read or written now; the message says why. A retry may succeed."""
 
 
 class UsageRefused(UsageUnavailable):
-    """What is there is not ours to write to: another program's, or a newer version's."""
+    """The file belongs to another program or a newer version."""
 
 
 class UsageStore(Protocol):
-    """Where usage lasts. Every method raises UsageTrouble, and works again when the trouble is over."""
+    """Persists usage. Every method may raise UsageUnavailable, and recovers by itself."""
 
     async def open(self) -> None:
-        """Look whether it can be used, and make it ready. UsageRefused where it never can."""
+        """Prepare the store. Raises UsageRefused if it can never be used."""
 
     async def spent(self, day: str) -> dict[str, int]:
-        """Nano-dollars by key."""
+        """Return nano-dollars by key."""
 
     async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
-        """The rows of these days and all between, in any order."""
+        """Return the rows of these days and all between, in any order."""
 
-    async def books(self, first_day: str, last_day: str) -> UsageSnapshot:
-        """All that is kept of them, as it is at one moment."""
+    async def snapshot(self, first_day: str, last_day: str) -> UsageSnapshot:
+        """Return all entries of these days, consistent with each other."""
 
     async def add(self, batch: UsageBatch) -> None:
-        """Add all of it or nothing. After a trouble the same batch comes again, and counts once."""
+        """Add all of the batch or nothing. After an error the same batch is sent again, and counts once."""
 
     async def close(self) -> None:
-        """Let go of everything; raises nothing."""
+        """Release all resources; raises nothing."""
 
 
-def flat(one: UsageRow | Saving | Alternative) -> tuple[Any, ...]:
-    """Its four names, then its numbers."""
-    return one if isinstance(one, UsageRow) else msgspec.structs.astuple(one)
+def flat(entry: UsageRow | Saving | Alternative) -> tuple[Any, ...]:
+    """Return the entry's four names, then its numbers."""
+    return entry if isinstance(entry, UsageRow) else msgspec.structs.astuple(entry)
 
 
 def summed(make: Callable[..., UsageEntry], parts: Iterable[UsageEntry]) -> list[UsageEntry]:
-    """One for each place: the sum of those that have the same four names."""
+    """Sum the entries that share the same four names."""
     sums: dict[tuple[str, ...], tuple[int, ...]] = {}
     for part in parts:
         values = flat(part)
-        known = sums.get(values[:4])
-        sums[values[:4]] = (
-            values[4:] if known is None else tuple([a + b for a, b in zip(known, values[4:], strict=True)])
-        )
-    return [make(*place, *numbers) for place, numbers in sums.items()]
+        names, numbers = values[:4], values[4:]
+        total = sums.get(names)
+        sums[names] = numbers if total is None else tuple([a + b for a, b in zip(total, numbers, strict=True)])
+    return [make(*names, *numbers) for names, numbers in sums.items()]
 
 
 def report(rows: Iterable[UsageRow], key: str | None = None) -> list[dict[str, object]]:
-    """What `/admin/usage` shows: newest day first; only one key's rows where `key` is given."""
-    chosen = sorted(row for row in rows if key is None or row.key == key)
-    chosen.sort(key=lambda row: row.day, reverse=True)
-    return [_shown(row) for row in chosen]
+    """Return the rows as `/admin/usage` shows them, newest day first; of one key if `key` is given."""
+    selected = sorted(row for row in rows if key is None or row.key == key)
+    selected.sort(key=lambda row: row.day, reverse=True)
+    return [_row_json(row) for row in selected]
 
 
-def _shown(row: UsageRow) -> dict[str, object]:
-    shown: dict[str, object] = row._asdict()
-    del shown["cost"]
-    return shown | {"cost_usd": usd(row.cost)}
+def _row_json(row: UsageRow) -> dict[str, object]:
+    members: dict[str, object] = row._asdict()
+    del members["cost"]
+    return members | {"cost_usd": usd(row.cost)}

@@ -1,7 +1,7 @@
-"""What a request asks for, as far as tokens go: its caps on the output, and the weight of its text by script.
+"""A request's output caps, and the weight of its text by script: the input of the token estimate.
 
-Nothing here needs a tokenizer. The text that an upstream turns into tokens is found by a typed peek; what it
-consists of is counted on its bytes, in one pass that leaves a byte for whatever is no letter and no space.
+No tokenizer is needed. A typed peek finds the text that becomes tokens. Its characters are counted by class
+with one `bytes.translate`, which leaves one byte for every character that is neither a letter nor a space.
 """
 
 import re
@@ -13,12 +13,13 @@ from msgspec import Raw, Struct
 
 from gateway.core.call import COMPLETIONS, EMBEDDINGS
 from gateway.wire.json import find as names
+from gateway.wire.json import lenient
 
-MOST: Final = 10**9
-"""Whatever a client claims is clamped to this."""
+MAX_TOKENS: Final = 10**9
+"""Numbers sent by clients are clamped to this."""
 
 _COMPLETION_DEFAULT: Final = 16
-"""OpenAI's and vLLM's `max_tokens` of /v1/completions where none is given."""
+"""Default `max_tokens` of /v1/completions at OpenAI and vLLM."""
 
 _ABSENT: Final = Raw(b"")
 
@@ -26,8 +27,8 @@ _ABSENT: Final = Raw(b"")
 class OutputCaps(NamedTuple):
     """Bounds of the answer.
 
-    `output`: tokens at most, of all choices together; None where the client set no cap. `choices`: answers
-    that are generated for this call.
+    `output`: cap on the tokens of all choices together; None if the client set none. `choices`: number of
+    generated answers.
     """
 
     output: int | None
@@ -39,11 +40,11 @@ NO_OUTPUT: Final = OutputCaps(0, 1)
 
 
 class TextWeight(NamedTuple):
-    """How much there is of what. Characters, except for `turns` (messages, and one for the answer's opening),
-    `media` (images, sounds, files) and `ids` (tokens that the client has counted out itself).
+    """Characters by class, and three other counts: `turns` (messages, plus one that opens the answer),
+    `media` (images, sounds, files) and `ids` (token ids sent by the client).
 
-    `plain` are ASCII letters and spaces; `narrow`, `wide` and `astral` have 2, 3 and 4 bytes in UTF-8 and no
-    class of their own.
+    `plain`: ASCII letters and spaces. `narrow`, `wide`, `astral`: other characters of 2, 3 and 4 bytes in
+    UTF-8.
     """
 
     turns: int
@@ -86,11 +87,11 @@ _PAIR = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
 _ONE_ASTRAL: Final = b"\xf0\x90\x80\x80"
 
 
-def _kinds() -> tuple[bytes, bytes]:
-    """A table for `bytes.translate`, and what it drops: plain characters, and all bytes after a first one.
+def _tables() -> tuple[bytes, bytes]:
+    """Return a table for `bytes.translate`, and the bytes it drops: plain characters, and continuation bytes.
 
-    UTF-8's first byte tells the script well enough: EA to ED hold Hangul and little else, E4 to E9 Han, E3
-    kana and CJK punctuation, EF the full-width forms. The marks are control bytes, which JSON has none of.
+    The first byte in UTF-8 identifies the script well enough: EA to ED are mostly Hangul, E4 to E9 Han, E3
+    kana and CJK punctuation, EF full-width forms. The marks are control bytes, which JSON text cannot hold.
     """
     table = bytearray(range(256))
     for mark, members in {
@@ -110,82 +111,98 @@ def _kinds() -> tuple[bytes, bytes]:
 
 _DIGIT: Final = b"0"
 _SCRIPTS = _NARROW, _HANGUL, _HAN, _KANA, _WIDE, _ASTRAL = b"\1", b"\2", b"\3", b"\4", b"\5", b"\6"
-_KINDS, _DROPPED = _kinds()
+_CLASSES, _DROPPED = _tables()
 
 _TURN_PLAIN: Final = 18
 _TURN_PUNCTUATION: Final = 14
-"""What `{"role": "user", "content": ""}, ` has of them: no text, so it is taken off for every message."""
+"""Counts in `{"role": "user", "content": ""}, `, which is no text: subtracted once per message."""
 
 
 def measure(body: bytes, endpoint: str) -> tuple[TextWeight, OutputCaps]:
-    """`weigh` and `caps` in one look at the body."""
-    seen = _read(body)
-    return _weigh_parts(seen, body), _read_caps(seen, endpoint)
+    """Return `weigh` and `caps` with one parse of the body."""
+    request = _read(body)
+    return _weigh_parts(request, body), _read_caps(request, endpoint)
 
 
 def caps(body: bytes, endpoint: str) -> OutputCaps:
-    """The caps of this body. The largest counts where several are given, whichever the upstream obeys.
+    """Return the body's caps; of several, the largest, whichever the upstream obeys.
 
-    Numbers that are strings or floats count too, as lenient upstreams read them; anything else is as good as
-    absent. `echo` adds nothing: upstreams count what they generate.
+    Strings and floats are accepted as lenient upstreams do; anything else counts as absent. `echo` adds
+    nothing, because upstreams count only generated tokens.
     """
     return _read_caps(_read(body), endpoint)
 
 
+def expected_choices(body: bytes, endpoint: str) -> int:
+    """Return the choices that a complete answer has: `n` for each prompt."""
+    request = _read(body)
+    if request is None:
+        return 1
+    choices = max(1, _positive(request.n)) if request.n is not None else 1
+    return choices * _prompts(bytes(request.prompt)) if endpoint == COMPLETIONS else choices
+
+
 def cap(body: bytes, endpoint: str) -> int | None:
-    """Output tokens at most, as `caps` has them, where the client itself has set them; else None."""
-    seen = _read(body)
-    if seen is None or (
-        seen.max_tokens is None and (endpoint == COMPLETIONS or seen.max_completion_tokens is None)
+    """Return the output cap as `caps` does, if the client itself has set one; else None."""
+    request = _read(body)
+    if request is None or (
+        request.max_tokens is None and (endpoint == COMPLETIONS or request.max_completion_tokens is None)
     ):
         return None
-    return _read_caps(seen, endpoint).output
+    return _read_caps(request, endpoint).output
 
 
 def weigh(body: bytes) -> TextWeight:
-    """Weigh what becomes input tokens: messages, prompt, input, tools, response format. Never raises; a body
-    that cannot be read is weighed as a whole."""
+    """Weigh what becomes input tokens: messages, prompt, input, tools, response format.
+
+    Never raises: an unreadable body is weighed as plain text.
+    """
     return _weigh_parts(_read(body), body)
 
 
 def _read(body: bytes) -> _Request | None:
     try:
         return _decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except msgspec.ValidationError:
         return None
+    except (RecursionError, UnicodeDecodeError):
+        return None
+    except msgspec.DecodeError:
+        copy = lenient.readable(body, numbers=False)
+        return None if copy is None else _read(copy)
 
 
-def _read_caps(seen: _Request | None, endpoint: str) -> OutputCaps:
+def _read_caps(request: _Request | None, endpoint: str) -> OutputCaps:
     if endpoint == EMBEDDINGS:
         return NO_OUTPUT
-    if seen is None:
+    if request is None:
         return NO_CAP
     most, choices = 0, 1
-    if seen.max_tokens is not None:
-        most = _positive(seen.max_tokens)
-    if seen.max_completion_tokens is not None:
-        most = max(most, _positive(seen.max_completion_tokens))
-    if seen.n is not None or seen.best_of is not None:
-        choices = max(1, _positive(seen.n), _positive(seen.best_of))
+    if request.max_tokens is not None:
+        most = _positive(request.max_tokens)
+    if request.max_completion_tokens is not None:
+        most = max(most, _positive(request.max_completion_tokens))
+    if request.n is not None or request.best_of is not None:
+        choices = max(1, _positive(request.n), _positive(request.best_of))
     if endpoint == COMPLETIONS:
-        choices = min(choices * _prompts(bytes(seen.prompt)), MOST)
-        if seen.max_tokens is None and not most:
+        choices = min(choices * _prompts(bytes(request.prompt)), MAX_TOKENS)
+        if request.max_tokens is None and not most:
             most = _COMPLETION_DEFAULT
     if not most:
         return NO_CAP if choices == 1 else OutputCaps(None, choices)
-    return OutputCaps(min(most * choices, MOST), choices)
+    return OutputCaps(min(most * choices, MAX_TOKENS), choices)
 
 
-def _weigh_parts(seen: _Request | None, body: bytes) -> TextWeight:
-    if seen is None:
+def _weigh_parts(request: _Request | None, body: bytes) -> TextWeight:
+    if request is None:
         return _weigh_text(body, 0)
-    text = bytes(seen.messages)
-    if seen.tools is not _ABSENT or seen.functions is not _ABSENT or seen.response_format is not _ABSENT:
-        text += b"".join(map(bytes, (seen.tools, seen.functions, seen.response_format)))
-    if seen.prompt is _ABSENT and seen.input is _ABSENT:
+    text = bytes(request.messages)
+    if request.tools is not _ABSENT or request.functions is not _ABSENT or request.response_format is not _ABSENT:
+        text += b"".join(map(bytes, (request.tools, request.functions, request.response_format)))
+    if request.prompt is _ABSENT and request.input is _ABSENT:
         return _weigh_text(text, 0)
     ids = 0
-    for listed in map(bytes, (seen.prompt, seen.suffix, seen.input)):
+    for listed in map(bytes, (request.prompt, request.suffix, request.input)):
         if _is_id_list(listed):
             ids += _count_ids(listed)
         else:
@@ -195,28 +212,28 @@ def _weigh_parts(seen: _Request | None, body: bytes) -> TextWeight:
 
 def _weigh_text(text: bytes, ids: int) -> TextWeight:
     media = 0
-    marks = text.translate(_KINDS, _DROPPED)
-    if b'"_"' in marks:  # so look image_url, input_audio and file_data without their letters
+    marks = text.translate(_CLASSES, _DROPPED)
+    if b'"_"' in marks:  # image_url, input_audio and file_data, with their letters dropped
         text, media = _MEDIA.subn(b"", text)
-        marks = text.translate(_KINDS, _DROPPED)
+        marks = text.translate(_CLASSES, _DROPPED)
     if b"\\" in marks and b"\\u" in text:
         text = _unescaped(text)
-        marks = text.translate(_KINDS, _DROPPED)
-    roles = names.count(text, b'"role"')  # in a text of the client's the quotes would be escaped
+        marks = text.translate(_CLASSES, _DROPPED)
+    roles = names.count(text, b'"role"')  # inside the client's text the quotes would be escaped
     turns = roles + 1 if roles else 0
-    kept, digits = len(marks), marks.count(_DIGIT)
-    plain = len(text) - kept - _TURN_PLAIN * roles
-    punctuation = kept - digits - _TURN_PUNCTUATION * roles
+    marked, digits = len(marks), marks.count(_DIGIT)
+    plain = len(text) - marked - _TURN_PLAIN * roles
+    punctuation = marked - digits - _TURN_PUNCTUATION * roles
     if text.isascii():
         if plain < 0:
             plain = 0
         if punctuation < 0:
             punctuation = 0
-        # What `Weight(...)` does, without a function of Python's between: this one is made for most calls.
+        # Same as `TextWeight(...)` without its Python-level __new__: this path runs for most calls.
         return tuple.__new__(TextWeight, (turns, plain, digits, punctuation, 0, 0, 0, 0, 0, 0, media, ids))
     narrow, hangul, han, kana, wide, astral = map(marks.count, _SCRIPTS)
     threes = hangul + han + kana + wide
-    plain -= narrow + 2 * threes + 3 * astral  # the bytes after the first were dropped
+    plain -= narrow + 2 * threes + 3 * astral  # continuation bytes
     punctuation -= narrow + threes + astral
     plain, punctuation = max(plain, 0), max(punctuation, 0)
     return TextWeight(turns, plain, digits, punctuation, narrow, hangul, han, kana, wide, astral, media, ids)
@@ -224,42 +241,42 @@ def _weigh_text(text: bytes, ids: int) -> TextWeight:
 
 def _positive(value: object) -> int:
     if isinstance(value, int):
-        return value if 0 < value < MOST else min(max(value, 0), MOST)
+        return value if 0 < value < MAX_TOKENS else min(max(value, 0), MAX_TOKENS)
     if isinstance(value, float | str):
         try:
             number = float(value)
         except ValueError:
             return 0
-        return int(min(number, MOST)) if number > 0 else 0
+        return int(min(number, MAX_TOKENS)) if number > 0 else 0
     return 0
 
 
 def _prompts(prompt: bytes) -> int:
-    """How many prompts this is: a list of ids is one."""
+    """Return the number of prompts; a list of token ids is one."""
     if not prompt.startswith(b"["):
         return 1
     if _is_id_list(prompt):
         return max(1, prompt.count(b"[") - 1)
     try:
         return max(1, len(_decode_prompts(prompt)))
-    except msgspec.DecodeError:  # not all of them text
+    except msgspec.DecodeError:  # not all strings
         return prompt.count(b",") + 1
 
 
 def _is_id_list(value: bytes) -> bool:
-    """Whether this is a list of numbers, or a list of such lists."""
+    """Return whether this is a list of numbers, or a list of such lists."""
     return value.startswith(b"[") and not value.translate(None, _ID_LIST)
 
 
 def _count_ids(value: bytes) -> int:
-    """Numbers in a list of numbers or of lists: one more than commas, unless a list is empty."""
+    """Count the numbers in a list, or in lists of numbers: one more than commas, less the empty lists."""
     return value.count(b",") + 1 - value.translate(None, _SPACES).count(b"[]")
 
 
 def _unescaped(text: bytes) -> bytes:
-    """The text with every `\\uXXXX` as the character it stands for; other escapes stay.
+    """Replace every `\\uXXXX` with its character; other escapes stay.
 
-    Python's raw-unicode-escape reads backslashes in pairs, as JSON does. It takes bytes beyond ASCII for
+    Python's raw-unicode-escape codec reads backslashes in pairs, as JSON does. It decodes non-ASCII bytes as
     Latin-1, so these are escaped first.
     """
     if not text.isascii():
@@ -267,5 +284,5 @@ def _unescaped(text: bytes) -> bytes:
     plain = text.decode("raw_unicode_escape", "replace")
     try:
         return plain.encode()
-    except UnicodeEncodeError:  # surrogates: pairs are one character, lone ones stay
+    except UnicodeEncodeError:  # surrogates: a pair is one character, lone ones stay
         return _PAIR.sub(_ONE_ASTRAL, plain.encode("utf-8", "surrogatepass"))

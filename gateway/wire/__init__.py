@@ -1,1 +1,1 @@
-"""Codecs from bytes to facts and back. Pure: no clock, no socket, no await."""
+"""Codecs without I/O: HTTP headers, JSON bytes, and OpenAI's requests, answers and streams."""

@@ -1,9 +1,10 @@
-"""Which names are models, and for whom."""
+"""Which model names resolve, and for which keys."""
 
 import pytest
+from kit.calls import make_call
 
 from gateway.auth.model_access import ModelAccess
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Route
+from gateway.core.call import Candidate, Route
 from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND
 
@@ -19,12 +20,6 @@ def gate() -> ModelAccess:
     return ModelAccess({"small": SMALL, "org/large": LARGE})
 
 
-def call(model: str, caller: Caller | None) -> Call:
-    one = Call(CHAT, "id", Credentials(None, None, None), 1.0)
-    one.model, one.caller = model, caller
-    return one
-
-
 @pytest.mark.parametrize(
     ("model", "caller", "route"),
     [
@@ -35,33 +30,33 @@ def call(model: str, caller: Caller | None) -> Call:
     ],
 )
 def test_an_allowed_model_finds_its_route(gate: ModelAccess, model: str, caller: Caller | None, route: Route):
-    one = call(model, caller)
-    assert gate.admit(one, 1.0) is None
-    assert one.route is route
+    call = make_call(model=model, caller=caller)
+    assert gate.admit(call, 1.0) is None
+    assert call.route is route
 
 
 @pytest.mark.parametrize("caller", [ONLY_SMALL, Caller("all", None), Caller("none", frozenset()), None])
 @pytest.mark.parametrize("model", ["unknown", "small ", " small", "Small", "smal", "small\n", "large", ""])
 def test_a_name_matches_exactly_or_is_not_found(gate: ModelAccess, model: str, caller: Caller | None):
-    one = call(model, caller)
-    refusal = gate.admit(one, 1.0)
-    assert refusal is not None
-    assert (refusal.kind, refusal.param) == (MODEL_NOT_FOUND, "model")
-    assert f"`{model}`" in refusal.message
-    assert one.route is None
+    call = make_call(model=model, caller=caller)
+    rejection = gate.admit(call, 1.0)
+    assert rejection is not None
+    assert (rejection.kind, rejection.param) == (MODEL_NOT_FOUND, "model")
+    assert f"`{model}`" in rejection.message
+    assert call.route is None
 
 
 @pytest.mark.parametrize("caller", [ONLY_SMALL, Caller("none", frozenset())])
-def test_a_model_of_others_is_forbidden_and_not_unknown(gate: ModelAccess, caller: Caller):
-    one = call("org/large", caller)
-    refusal = gate.admit(one, 1.0)
-    assert refusal is not None
-    assert (refusal.kind, refusal.param) == (MODEL_NOT_ALLOWED, "model")
-    assert "`org/large`" in refusal.message
-    assert one.route is None
+def test_a_model_that_the_key_may_not_use_is_forbidden_not_unknown(gate: ModelAccess, caller: Caller):
+    call = make_call(model="org/large", caller=caller)
+    rejection = gate.admit(call, 1.0)
+    assert rejection is not None
+    assert (rejection.kind, rejection.param) == (MODEL_NOT_ALLOWED, "model")
+    assert "`org/large`" in rejection.message
+    assert call.route is None
 
 
-def test_a_name_of_many_megabytes_does_not_come_back(gate: ModelAccess):
-    refusal = gate.admit(call("x" * 1_000_000, None), 1.0)
-    assert refusal is not None
-    assert len(refusal.message) < 500
+def test_a_huge_name_is_truncated_in_the_message(gate: ModelAccess):
+    rejection = gate.admit(make_call(model="x" * 1_000_000), 1.0)
+    assert rejection is not None
+    assert len(rejection.message) < 500

@@ -1,4 +1,4 @@
-"""Callers, a batcher and an upstream in one event loop of plain numbers; no clock runs."""
+"""A discrete-event simulation of callers, a batcher and an upstream."""
 
 import heapq
 import math
@@ -10,46 +10,51 @@ from gateway.batching.batcher import Batcher, BatchLimits, PendingBatch
 from gateway.batching.experiment import GREEDY, LOCKSTEP, MergeMode
 from gateway.batching.pending import PendingCall
 from gateway.batching.profile import BatchProfile
-from gateway.batching.tuner import OK
+from gateway.batching.tuner import FAILED, OK
 from gateway.core.caller import INTERACTIVE
 
 TOKENS = 10
-"""Of every call."""
+"""Tokens of every call."""
 
 
 class Engine(NamedTuple):
-    """Does `places` calls at a time; one takes `fixed` seconds and `each` for every item in it."""
+    """Serves `slots` calls at a time; a call takes `fixed` seconds plus `each` per item."""
 
-    places: int = 4
+    slots: int = 4
     fixed: float = 0.020
     each: float = 0.0005
+    merged: float = 1.0  # factor of `each` in a list
+    noise: float = 0.0  # the time of a call varies by this share of it
+    queues: bool = False  # whether it takes every call at once, and queues itself
 
 
 class World:
-    """`bounds` None: nothing is merged. `times` are the callers' waits, `sizes` the upstream calls'."""
+    """With `limits` None nothing is merged. `times` are latencies, `ends` when, `sizes` the calls per upstream call."""
 
     def __init__(
         self,
-        bounds: BatchLimits | None,
+        limits: BatchLimits | None,
         engine: Engine = Engine(),  # noqa: B008 - a tuple
-        ways: tuple[MergeMode, ...] = (LOCKSTEP, GREEDY),
+        modes: tuple[MergeMode, ...] = (LOCKSTEP, GREEDY),
     ) -> None:
-        self.engine, self.free = engine, engine.places
+        self.engine, self.free = engine, engine.slots
         self.batcher: Batcher | None = None
-        if bounds is not None:
-            self.kind = BatchProfile("engine", bounds, ways if bounds.policy == "eager" else (GREEDY,))
-            self.batcher = Batcher(bounds, self.kind.tuning)
+        if limits is not None:
+            self.profile = BatchProfile("engine", limits, modes if limits.policy == "eager" else (GREEDY,))
+            self.batcher = Batcher(limits, self.profile.tuner)
         self.now = 0.0
+        self._random = Random(7)
         self.times: list[float] = []
+        self.ends: list[float] = []
         self.sizes: list[int] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._queue: list[tuple[PendingBatch | None, list[PendingCall]]] = []
         self._after: dict[PendingCall, Callable[[], None]] = {}
-        self._single: set[PendingCall] = set()  # those that the batcher has not seen
+        self._single: set[PendingCall] = set()  # calls that bypass the batcher
         self._count = 0
 
     def closed(self, callers: int, seconds: float, after: float = 0.0) -> float:
-        """Callers who come back 10 us after each answer. Calls a second, from the second `after` on."""
+        """Closed loop: callers return 10 us after each answer. Calls a second, from `after` seconds on."""
         for number in range(callers):
             key = f"caller-{number}"
 
@@ -63,7 +68,7 @@ class World:
         return (len(self.times) - before) / (seconds - after)
 
     def open(self, rate: float, seconds: float, seed: int = 1) -> float:
-        """Calls at random moments, so many a second. Mean seconds until the answer."""
+        """Open loop: `rate` calls a second at random moments. Returns the mean latency in seconds."""
         random, at = Random(seed), 0.0
         while at < seconds:
             at += random.expovariate(rate)
@@ -83,20 +88,22 @@ class World:
     def _call(self, key: str, after: Callable[[], None]) -> None:
         member = PendingCall(key, 1, TOKENS, self.now, math.inf, INTERACTIVE)
         self._after[member] = after
-        told: str | list[PendingBatch] = "off"
+        outcome: str | list[PendingBatch] = "off"
         if self.batcher is not None:
-            if self.kind.come(self.now):
-                told = self.batcher.arrive(member, self.now)
+            if self.profile.arrived(self.now):
+                outcome = self.batcher.arrive(member, self.now)
             else:
                 self._single.add(member)
-        if isinstance(told, list):
-            self._start(told)
+        if isinstance(outcome, list):
+            self._start(outcome)
         else:
             self._queue.append((None, [member]))
             self._send()
 
     def _start(self, batches: list[PendingBatch]) -> None:
-        self._queue.extend((batch, []) for batch in batches)
+        queues, take = self.engine.queues, self.batcher.take if self.batcher is not None else None
+        for batch in batches:
+            self._queue.append((batch, take(batch, self.now) if queues and take is not None else []))
         self._send()
         due = None if self.batcher is None else self.batcher.next_due()
         if due is not None:
@@ -113,10 +120,17 @@ class World:
             batch, members = self._queue.pop(0)
             if batch is not None and self.batcher is not None:
                 members = self.batcher.take(batch, self.now)
-            assert members
+            if not members:  # all went with other batches
+                assert batch is not None
+                assert self.batcher is not None
+                self._start(self.batcher.ended(batch, 0, 0, 0.0, FAILED, self.now))
+                continue
             self.free -= 1
             self.sizes.append(len(members))
-            takes = self.engine.fixed + self.engine.each * len(members)
+            factor = self.engine.merged if len(members) > 1 else 1.0
+            takes = self.engine.fixed + self.engine.each * factor * len(members)
+            noise = self.engine.noise / math.sqrt(len(members))
+            takes *= self._random.uniform(1.0 - noise, 1.0 + noise)
             self._at(self.now + takes, lambda b=batch, m=members, t=takes: self._end(b, m, t))
 
     def _end(self, batch: PendingBatch | None, members: list[PendingCall], took: float) -> None:
@@ -129,6 +143,7 @@ class World:
         self._send()
         for member in members:
             if self.batcher is not None:
-                self.kind.gone(self.now)
+                self.profile.done(self.now, self.now - member.arrived)
             self.times.append(self.now - member.arrived)
+            self.ends.append(self.now)
             self._after.pop(member)()

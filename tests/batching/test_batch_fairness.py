@@ -1,11 +1,12 @@
-"""Members of a batch that leave, or have less time than the others: nobody else pays for it."""
+"""Members of a batch that leave, or have less time than the others, cost the others nothing."""
 
 import asyncio
 import json
 from random import Random
 
 import pytest
-from batching.test_batch_layer import ROUTE, Scene, Task, answer, given, listed, settled, virtual
+from batching.test_batch_layer import ROUTE, Scene, Task, answer, given, listed
+from doubles.virtual_time import virtual
 
 from gateway.batching.batcher import BatchLimits
 from gateway.batching.experiment import GREEDY
@@ -28,38 +29,41 @@ from gateway.resilience.attempt import RetryMetrics as AttemptCounts
 from gateway.resilience.circuit_breaker import CircuitBreaker
 from gateway.resilience.layer import attempts
 from gateway.resilience.retry_budget import RetryBudget
+from gateway.resilience.upstream_breakers import UpstreamBreakers
 
 
 def hasty(scene: Scene, seconds: float, name: str = "hasty") -> Task:
-    """A caller who leaves after so many seconds."""
+    """A call whose deadline is `seconds` away."""
     call = scene.call(name)
     call.deadline = scene.loop.time() + seconds
     return asyncio.create_task(scene.served(call))
 
 
 def behind_attempts(scene: Scene, engine: Handler) -> None:
-    """The scene with one attempt for each call, and no retries that the upstream's failures pay for."""
-    rng, nobody = Random(1), lambda *_: None
+    """Put the retry layer below batching, with a single attempt per call and no retry budget."""
+    rng, ignore = Random(1), lambda *_: None
     health = {
-        name: UpstreamHealth(CircuitBreaker(100, 5.0, 60.0, rng), RetryBudget(0.0, 0.0), 600.0)
+        name: UpstreamHealth(
+            UpstreamBreakers(lambda: CircuitBreaker(100, 5.0, 60.0, rng)), RetryBudget(0.0, 0.0), 600.0
+        )
         for name in ("local", "large")
     }
-    counts = AttemptCounts(lambda *_: nobody, nobody, nobody)
+    counts = AttemptCounts(lambda *_: ignore, ignore, ignore)
     attempt = AttemptRunner(health, RetryPolicy(1, 0.0, 1.0), counts, scene.loop.time, asyncio.sleep, rng)
-    terms = BatchPolicy(BatchLimits("window", 32, 1000, 0.05, 2), (GREEDY,), 0, 0, lambda: True, ())
-    told = BatchMetrics(lambda *_: nobody, lambda *_: nobody, nobody)
-    batching = BatchingLayer(lambda call: terms, told, scene.loop.time, attempt.poison.suspected)
+    policy = BatchPolicy(BatchLimits("window", 32, 1000, 0.05, 2), (GREEDY,), 0, 0, lambda: True, ())
+    metrics = BatchMetrics(lambda *_: ignore, lambda *_: ignore, ignore)
+    batching = BatchingLayer(lambda call: policy, metrics, scene.loop.time, attempt.poison.suspected)
     scene.handle = batching(attempts(attempt)(engine))
 
 
 @virtual
-async def test_a_batch_that_everybody_leaves_before_it_has_begun_is_over():
+async def test_a_batch_that_all_members_leave_before_it_starts_ends():
     scene = Scene()
     first = scene.start("first")
     await scene.at(0.5)
     task = scene.start("gone")
-    # In one turn of the loop the first is answered, which starts the batch, and the other's caller leaves.
-    scene.loop.call_at(scene.began + 1.0 + 1e-10, task.cancel)
+    # In the same turn of the loop the first is answered, which starts the batch, and the other caller leaves.
+    scene.loop.call_at(scene.started + 1.0 + 1e-10, task.cancel)
     await asyncio.wait([first, task])
     assert await scene.rest()
     assert scene.sent == [(0.0, ["first"])]
@@ -67,23 +71,23 @@ async def test_a_batch_that_everybody_leaves_before_it_has_begun_is_over():
 
 
 @virtual
-async def test_a_deadline_in_the_queue_is_told_to_its_owner_only():
+async def test_a_deadline_in_the_queue_ends_only_its_own_call():
     scene = Scene(permits=1, cost=lambda items: 2.0)
     others = [scene.start("one"), scene.start("other", user="u")]  # the second group waits for the permit
     await scene.at(0.5)
     late = asyncio.create_task(scene.served(scene.call("late", user="u")))
     late.cancel()
     first, patient = hasty(scene, 2.5), scene.start("patient")
-    told = await first
-    assert isinstance(told, Rejection)
-    assert told.kind is DEADLINE_IN_QUEUE
+    outcome = await first
+    assert isinstance(outcome, Rejection)
+    assert outcome.kind is DEADLINE_IN_QUEUE
     assert given(await patient) == "patient"
     await asyncio.wait([*others, late])
     assert await scene.rest()
 
 
 @virtual
-async def test_a_batch_has_the_time_of_its_most_patient_member():
+async def test_a_batch_has_the_deadline_of_its_most_patient_member():
     scene = Scene("window", max_wait=0.05)
     seen: list[float] = []
 
@@ -96,20 +100,20 @@ async def test_a_batch_has_the_time_of_its_most_patient_member():
     first = hasty(scene, 5.0)
     calm = hasty(scene, 9.0, "calm")
     assert (given(await first), given(await calm)) == ("hasty", "calm")
-    assert seen == [scene.began + 9.0]
+    assert seen == [scene.started + 9.0]
 
 
 @virtual
-async def test_who_leaves_a_batch_under_way_has_used_the_upstream():
+async def test_a_member_that_leaves_a_batch_in_flight_has_used_the_upstream():
     scene = Scene("window", max_wait=0.05)
     gone, waiting = scene.call("gone"), scene.call("waiting")
     task, stays = asyncio.create_task(scene.served(gone)), scene.start("stays")
     await scene.at(0.5)
     task.cancel()
     await asyncio.wait([task])
-    assert (gone.attempts, gone.sent_at) == (1, pytest.approx(scene.began + 0.05))
+    assert (gone.attempts, gone.sent_at) == (1, pytest.approx(scene.started + 0.05))
     task = asyncio.create_task(scene.served(waiting))
-    await settled()
+    await scene.settled()
     task.cancel()
     await asyncio.wait([task])
     assert (waiting.attempts, waiting.sent_at) == (0, 0.0)
@@ -118,14 +122,14 @@ async def test_who_leaves_a_batch_under_way_has_used_the_upstream():
 
 
 @virtual
-async def test_a_hurried_call_whose_caller_has_left_is_not_sent():
+async def test_an_urgent_call_whose_caller_left_is_not_sent():
     scene = Scene(permits=1, max_inflight=1, max_wait=10.0, cost=lambda items: 2.0)
     assert given(await scene.start("learn")) == "learn"  # a call takes 2 s
     other = scene.start("other", user="u")
-    await settled()
+    await scene.settled()
     slot = scene.start("slot")
-    await settled()
-    leaving = hasty(scene, 5.0, "leaving")  # is hurried away after 3 s
+    await scene.settled()
+    leaving = hasty(scene, 5.0, "leaving")  # leaves as urgent after 3 s
     await scene.at(2.0 + 3.1)
     leaving.cancel()
     await asyncio.wait([other, slot, leaving])
@@ -134,36 +138,34 @@ async def test_a_hurried_call_whose_caller_has_left_is_not_sent():
 
 
 @virtual
-async def test_parts_of_a_list_that_different_models_answer_are_not_joined():
+async def test_parts_answered_by_different_models_are_not_joined():
     scene = Scene()
-    spare = Candidate("spare", "other", b'"other"')
+    fallback = Candidate("fallback", "other", b'"other"')
     route = Route("m", b'"m"', ROUTE.candidates)
-    route.fallbacks = (Route("n", b'"n"', (spare,)),)
+    route.fallbacks = (Route("n", b'"n"', (fallback,)),)
 
     async def upstream(call: Call) -> Reply:
         assert call.batch is not None
         call.batch.materialise(call)
         items = listed(json.loads(call.body))
         if items == ["b"]:
-            call.candidate = spare  # the first one had no place for it
+            call.candidate = fallback  # the first candidate had no slot
         return Reply(200, answer(call.endpoint, items))
 
-    terms = BatchPolicy(
-        BatchLimits("eager", 32, 1000, 0.0, 2, max_items=1), (GREEDY,), 0, 0, lambda: True, ()
-    )
+    policy = BatchPolicy(BatchLimits("eager", 32, 1000, 0.0, 2, max_items=1), (GREEDY,), 0, 0, lambda: True, ())
     counts = BatchMetrics(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
     call = scene.call(["a", "b"])
     call.route = route
     with pytest.raises(UpstreamFailure) as caught:
-        await BatchingLayer(lambda call: terms, counts, scene.loop.time)(upstream)(call)
+        await BatchingLayer(lambda call: policy, counts, scene.loop.time)(upstream)(call)
     assert caught.value.kind is UPSTREAM_UNAVAILABLE
     call = scene.call(["a", "c"])
-    reply = await BatchingLayer(lambda call: terms, counts, scene.loop.time)(upstream)(call)
+    reply = await BatchingLayer(lambda call: policy, counts, scene.loop.time)(upstream)(call)
     assert isinstance(reply, Reply)
 
 
 @virtual
-async def test_a_request_that_engines_die_of_is_found_out_whoever_goes_with_it():
+async def test_a_poison_request_is_found_whichever_calls_are_merged_with_it():
     scene = Scene("window", max_wait=0.05)
     died: list[list[str]] = []
 
@@ -182,33 +184,29 @@ async def test_a_request_that_engines_die_of_is_found_out_whoever_goes_with_it()
         ends.append((await asyncio.gather(*both, return_exceptions=True))[0])
         await asyncio.sleep(2.0)
     assert died == [["boom", "with 0"], ["boom"]]
-    assert [one.kind for one in ends if isinstance(one, Rejection)] == [REQUEST_SUSPENDED] * 3
+    assert [end.kind for end in ends if isinstance(end, Rejection)] == [REQUEST_SUSPENDED] * 3
 
 
 @virtual
-async def test_a_very_long_list_does_not_fill_the_waiting_room():
+async def test_a_very_long_list_does_not_fill_the_queue():
     scene = Scene(permits=4)
-    terms = BatchPolicy(
-        BatchLimits("eager", 32, 10_000, 0.0, 2, max_items=1), (GREEDY,), 0, 0, lambda: True, ()
-    )
+    policy = BatchPolicy(BatchLimits("eager", 32, 10_000, 0.0, 2, max_items=1), (GREEDY,), 0, 0, lambda: True, ())
     counts = BatchMetrics(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
-    scene.handle = BatchingLayer(lambda call: terms, counts, scene.loop.time)(scene.queue(scene.upstream))
+    scene.handle = BatchingLayer(lambda call: policy, counts, scene.loop.time)(scene.queue_layer(scene.upstream))
     task = scene.start([f"{number}" for number in range(100)])
     await scene.at(0.5)
-    assert (scene.queue.in_flight(), scene.queue.depth()) == ({"local": 4}, {"local": 12})
+    assert (scene.queue_layer.in_flight(), scene.queue_layer.depth()) == ({"local": 4}, {"local": 12})
     reply = await task
     assert isinstance(reply, Reply)
-    assert [one["of"] for one in json.loads(reply.body)["data"]] == [f"{number}" for number in range(100)]
+    assert [item["of"] for item in json.loads(reply.body)["data"]] == [f"{number}" for number in range(100)]
     assert await scene.rest()
 
 
 @virtual
-async def test_what_an_upstream_says_of_one_input_is_not_told_to_the_others():
+async def test_an_upstreams_message_about_one_input_does_not_reach_the_others():
     for failure in (
         UpstreamFailure(UPSTREAM_ERROR, "cannot read 'secret'", cause=STATUS, status=500),
-        UpstreamFailure(
-            upstream_status(400), "cannot read 'secret'", cause=STATUS, status=400, should_retry=True
-        ),
+        UpstreamFailure(upstream_status(400), "cannot read 'secret'", cause=STATUS, status=400, should_retry=True),
     ):
         scene = Scene("window", max_wait=0.05)
         scene.fails = [failure]
@@ -219,7 +217,7 @@ async def test_what_an_upstream_says_of_one_input_is_not_told_to_the_others():
 
 
 @virtual
-async def test_who_is_too_long_takes_nobody_along_to_another_model():
+async def test_an_oversized_prompt_moves_no_other_call_to_another_model():
     scene = Scene("window", max_wait=0.05)
     large = Candidate("large", "large", b'"large"')
     route = Route("m", b'"m"', ROUTE.candidates)
@@ -241,7 +239,7 @@ async def test_who_is_too_long_takes_nobody_along_to_another_model():
     calls = [scene.call("long"), scene.call("short")]
     for call in calls:
         call.route = route
-    assert [given(one) for one in await asyncio.gather(*map(scene.served, calls))] == ["long", "short"]
+    assert [given(reply) for reply in await asyncio.gather(*map(scene.served, calls))] == ["long", "short"]
     assert sorted(went) == [
         ("large", ["long"]),
         ("local", ["long"]),

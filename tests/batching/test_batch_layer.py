@@ -1,23 +1,22 @@
-"""The gathering of calls, in virtual time: when batches leave, and that nothing is left behind."""
+"""The batching layer in virtual time: when batches leave, and that nothing is left behind."""
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from doubles.virtual_time import run
+from doubles.virtual_time import virtual
+from kit.calls import make_call
+from kit.pipeline_scene import PipelineScene
 
 from gateway.batching.batcher import BatchLimits
 from gateway.batching.experiment import GREEDY, LOCKSTEP, OFF, MergeMode
 from gateway.batching.layer import BatchingLayer, BatchMetrics, BatchPolicy
 from gateway.batching.profile import BatchProfile
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Caller, Candidate, Credentials, Reply, Route
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Caller, Candidate, Reply, Route
 from gateway.core.errors import QUEUE_FULL, STATUS, UPSTREAM_RATE_LIMITED, Rejection, UpstreamFailure
-from gateway.queueing.layer import QueueLayer
 from gateway.queueing.pacing import Pace
-from gateway.queueing.upstream_queue import UpstreamQueue
-from gateway.queueing.waiting_room import WaitingRoom
 
 CANDIDATE = Candidate("local", "up", b'"up"')
 ROUTE = Route("m", b'"m"', (CANDIDATE,))
@@ -25,8 +24,8 @@ Task = asyncio.Task[Reply | Rejection]
 Cost = Callable[[int], float]
 
 
-class Scene:
-    """Batching before a queue before an upstream that takes `cost(items)` seconds for a call."""
+class Scene(PipelineScene):
+    """The batching layer above a queue and an upstream that takes `cost(items)` seconds for a call."""
 
     def __init__(
         self,
@@ -37,32 +36,27 @@ class Scene:
         max_wait: float = 0.0,
         max_inflight: int = 1,
         permits: int = 100,
-        ways: tuple[MergeMode, ...] = (LOCKSTEP, GREEDY),
+        modes: tuple[MergeMode, ...] = (LOCKSTEP, GREEDY),
         pace: Pace | None = None,
         cost: Cost = lambda items: 1.0,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.began = self.loop.time()
+        super().__init__(permits=permits, max_queue=10_000, pace=pace)
         self.cost = cost
-        self.sent: list[tuple[float, list[Any]]] = []  # seconds since the beginning, items
-        self.waits: list[tuple[str, float]] = []
+        self.sent: list[tuple[float, list[Any]]] = []  # seconds since the start, items
+        self.released: list[tuple[str, float]] = []  # flush reason and wait of each call
         self.sizes: list[int] = []
         self.wasted = 0
-        self.fails: list[Exception] = []  # the next calls, by themselves
-        bounds = BatchLimits(policy, max_size, max_tokens, max_wait, max_inflight, 2048)
-        ways = ways if policy == "eager" else (GREEDY,)
-        terms = BatchPolicy(bounds, ways, 64, 64, lambda: True, ("x-tenant",))
+        self.fails: list[Exception] = []  # raised by the next calls
+        limits = BatchLimits(policy, max_size, max_tokens, max_wait, max_inflight, 2048)
+        modes = modes if policy == "eager" else (GREEDY,)
+        policy = BatchPolicy(limits, modes, 64, 64, lambda: True, ("x-tenant",))
         counts = BatchMetrics(
             lambda model, endpoint: self.sizes.append,
-            lambda model, release: lambda seconds: self.waits.append((release, seconds)),
+            lambda model, release: lambda seconds: self.released.append((release, seconds)),
             self._waste,
         )
-        self.batching = BatchingLayer(lambda call: terms, counts, self.loop.time)
-        self.line = UpstreamQueue("local", permits, pace)
-        room = WaitingRoom(10_000)
-        ignore = {"local": lambda seconds: None}
-        self.queue = QueueLayer(room, {"local": self.line}, self.loop.time, ignore, lambda call: None)
-        self.handle = self.batching(self.queue(self.upstream))
+        self.batching = BatchingLayer(lambda call: policy, counts, self.loop.time)
+        self.handle = self.batching(self.queue_layer(self.upstream))
 
     def _waste(self, model: str, tokens: int) -> None:
         self.wasted += tokens
@@ -74,7 +68,7 @@ class Scene:
         call.sent_at = self.loop.time()
         asked = json.loads(call.body)
         items = listed(asked)
-        self.sent.append((call.sent_at - self.began, items))
+        self.sent.append((call.sent_at - self.started, items))
         await asyncio.sleep(self.cost(len(items)))
         call.answered_at = self.loop.time()
         if self.fails:
@@ -83,7 +77,7 @@ class Scene:
 
     def call(self, given: Any, caller: str = "a", endpoint: str = EMBEDDINGS, **more: Any) -> Call:
         now = self.loop.time()
-        call = Call(endpoint, "id", Credentials(None, None, None), now)
+        call = make_call(endpoint, now)
         call.ready_at = now
         call.model, call.route, call.candidate, call.caller = "m", ROUTE, CANDIDATE, Caller(caller, None)
         payload: dict[str, Any] = {"input": given}
@@ -95,23 +89,11 @@ class Scene:
     def start(self, given: Any, **more: Any) -> Task:
         return asyncio.create_task(self.served(self.call(given, **more)))
 
-    async def served(self, call: Call) -> Reply | Rejection:
-        try:
-            return await self.handle(call)
-        finally:
-            call.lease.settle(call, self.loop.time())
-
-    async def at(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, self.began + seconds - self.loop.time()))
-        await settled()
-
     async def rest(self) -> bool:
-        """No group, batch, permit, waiter or timer is left, after a second in which nobody has come back."""
+        """Whether no group, batch, permit, waiter or timer is left after an idle second."""
         await asyncio.sleep(1)
-        await settled()
-        timers = [one for one in self.loop._scheduled if not one.cancelled()]  # type: ignore[attr-defined]
-        held = [*self.queue.depth().values(), *self.queue.in_flight().values()]
-        return not (self.batching._groups or self.batching._tasks or timers or any(held))
+        await self.settled()
+        return self.idle() and not (self.batching._groups or self.batching._tasks or self.timers())
 
     def times(self) -> list[float]:
         return [pytest.approx(at, abs=0.01) for at, _ in self.sent]
@@ -127,32 +109,18 @@ def listed(asked: dict[str, Any]) -> list[Any]:
 def answer(endpoint: str, items: list[Any]) -> bytes:
     if endpoint == EMBEDDINGS:
         data: list[dict[str, Any]] = [
-            {"index": at, "embedding": [len(str(one))], "of": one} for at, one in enumerate(items)
+            {"index": at, "embedding": [len(str(item))], "of": item} for at, item in enumerate(items)
         ]
         return json.dumps({"model": "up", "data": data, "usage": {"prompt_tokens": len(items)}}).encode()
-    choices = [{"index": at, "message": {"content": one[-1]["content"]}} for at, one in enumerate(items)]
+    choices = [{"index": at, "message": {"content": item[-1]["content"]}} for at, item in enumerate(items)]
     return json.dumps({"model": "up", "choices": choices}).encode()
 
 
 def given(reply: Reply | Rejection) -> Any:
-    """Whose answer it is."""
+    """The item that the reply answers."""
     assert isinstance(reply, Reply)
-    (one,) = json.loads(reply.body)["data"]
-    return one["of"]
-
-
-async def settled() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """The test, on a loop whose time jumps."""
-
-    def runs() -> None:
-        run(test())
-
-    return runs
+    (item,) = json.loads(reply.body)["data"]
+    return item["of"]
 
 
 async def all_own(tasks: Iterable[tuple[str, Task]]) -> None:
@@ -164,33 +132,33 @@ def named(scene: Scene, count: int, prefix: str = "t") -> list[tuple[str, Task]]
     return [(f"{prefix}{number}", scene.start(f"{prefix}{number}")) for number in range(count)]
 
 
-# When they leave.
+# When calls leave.
 
 
 @virtual
-async def test_one_alone_goes_at_once_and_leaves_nothing():
+async def test_a_lone_call_goes_at_once_and_leaves_nothing_behind():
     scene = Scene(max_wait=0.05, max_inflight=2)
     assert given(await scene.start("a")) == "a"
     assert scene.sent == [(0.0, ["a"])]
-    assert scene.waits == [("idle", 0.0)]
+    assert scene.released == [("idle", 0.0)]
     assert await scene.rest()
 
 
 @virtual
-async def test_what_arrives_meanwhile_leaves_when_the_slot_is_free():
+async def test_calls_that_arrive_meanwhile_leave_when_the_slot_is_free():
     scene = Scene()
     first = scene.start("first")
     await scene.at(0.5)
     tasks = named(scene, 5)
     await all_own([("first", first), *tasks])
     assert scene.sent == [(0.0, ["first"]), (pytest.approx(1.0), [f"t{n}" for n in range(5)])]
-    assert scene.waits[1:] == [("slot", pytest.approx(0.5))] * 5
+    assert scene.released[1:] == [("slot", pytest.approx(0.5))] * 5
     assert scene.sizes == [1, 5]
     assert await scene.rest()
 
 
 @virtual
-async def test_eager_holds_nobody_longer_than_max_wait():
+async def test_eager_holds_no_call_longer_than_max_wait():
     scene = Scene(max_wait=0.05)
     first = scene.start("first")
     await scene.at(0.1)
@@ -199,12 +167,12 @@ async def test_eager_holds_nobody_longer_than_max_wait():
     third = scene.start("third")
     await all_own([("first", first), ("second", second), ("third", third)])
     assert scene.sent == [(0.0, ["first"]), (pytest.approx(0.15), ["second", "third"])]
-    assert [release for release, _ in scene.waits] == ["idle", "window", "window"]
+    assert [release for release, _ in scene.released] == ["idle", "window", "window"]
     assert await scene.rest()
 
 
 @virtual
-async def test_a_window_is_kept_by_one_alone_and_ends():
+async def test_a_window_holds_a_lone_call_and_ends():
     scene = Scene("window", max_wait=0.05)
     call = scene.call("a")
     assert given(await scene.served(call)) == "a"
@@ -219,24 +187,24 @@ async def test_a_full_batch_waits_for_nothing():
     await all_own(named(scene, 7))
     assert [len(items) for _, items in scene.sent] == [3, 3, 1]
     assert scene.times() == [0.0, 0.0, 10.0]
-    assert [release for release, _ in scene.waits] == ["size"] * 6 + ["window"]
+    assert [release for release, _ in scene.released] == ["size"] * 6 + ["window"]
     assert await scene.rest()
 
 
 @virtual
-async def test_batch_14_a_large_one_goes_by_itself_and_nobody_waits_for_it():
+async def test_batch_14_a_large_call_bypasses_and_no_call_waits_for_it():
     scene = Scene("window", max_wait=0.05, max_tokens=1000, cost=lambda items: 1.0)
     large = scene.start("x" * 4 * 900)
     small = named(scene, 20)
     await all_own(small)
-    assert scene.loop.time() - scene.began < 1.1
+    assert scene.loop.time() - scene.started < 1.1
     await large
     assert sorted(len(items) for _, items in scene.sent) == [1, 20]
     assert await scene.rest()
 
 
 @virtual
-async def test_others_join_while_a_batch_waits_for_its_permit():
+async def test_calls_join_a_batch_that_waits_for_its_permit():
     scene = Scene("window", max_wait=0.05, permits=1)
     busy = scene.start("busy", user="u")
     await scene.at(0.1)
@@ -250,11 +218,11 @@ async def test_others_join_while_a_batch_waits_for_its_permit():
 
 
 @virtual
-async def test_who_has_no_time_for_the_batch_goes_alone_and_in_time():
+async def test_a_call_without_time_for_the_batch_bypasses_and_is_in_time():
     scene = Scene(cost=lambda items: 0.5 + 0.5 * items)
     await all_own(named(scene, 1))
     busy = scene.start("busy" * 9)
-    await settled()
+    await scene.settled()
     tasks = named(scene, 2)
     call = scene.call("hurried")
     call.deadline = scene.loop.time() + 1.1
@@ -271,7 +239,7 @@ async def test_who_has_no_time_for_the_batch_goes_alone_and_in_time():
 
 
 @virtual
-async def test_a_batch_whose_members_went_with_others_ends_without_a_word():
+async def test_a_batch_whose_members_went_with_another_ends_silently():
     scene = Scene("window", max_wait=0.05, max_size=2, permits=1)
     busy = scene.start("busy", user="u")
     await scene.at(0.06)
@@ -279,15 +247,15 @@ async def test_a_batch_whose_members_went_with_others_ends_without_a_word():
     await scene.at(0.2)
     for _, task in tasks[:2]:
         task.cancel()
-    await settled()
+    await scene.settled()
     await all_own([("busy", busy), *tasks[2:]])
-    await settled()
+    await scene.settled()
     assert [len(items) for _, items in scene.sent] == [1, 2]
     assert await scene.rest()
 
 
 @virtual
-async def test_who_left_costs_what_was_thrown_away():
+async def test_the_tokens_of_a_member_that_left_are_counted_as_wasted():
     scene = Scene("window", max_wait=0.05)
     tasks = named(scene, 3)
     await scene.at(0.1)
@@ -298,48 +266,48 @@ async def test_who_left_costs_what_was_thrown_away():
 
 
 @virtual
-async def test_when_all_leave_the_call_ends():
+async def test_when_all_members_leave_the_call_is_cancelled():
     scene = Scene("window", max_wait=0.05, cost=lambda items: 1000.0)
     tasks = named(scene, 3)
     await scene.at(0.1)
-    assert scene.queue.in_flight() == {"local": 1}
+    assert scene.queue_layer.in_flight() == {"local": 1}
     for _, task in tasks:
         task.cancel()
-    await settled()
+    await scene.settled()
     assert await scene.rest()
 
 
 @virtual
-async def test_close_ends_all():
+async def test_close_cancels_every_batch():
     scene = Scene("window", max_wait=0.05, cost=lambda items: 1000.0)
     tasks = named(scene, 3)
     await scene.at(0.1)
     await scene.batching.close()
     ended = await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
-    assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ended)
     assert await scene.rest()
 
 
 @virtual
-async def test_a_refusal_of_the_queue_is_told_to_all():
+async def test_a_rejection_by_the_queue_reaches_all_members():
     scene = Scene("window", max_wait=0.05)
     refusal = Rejection(QUEUE_FULL, "full")
 
-    async def refuse(call: Call) -> Reply | Rejection:
+    async def reject(call: Call) -> Reply | Rejection:
         return refusal
 
-    scene.handle = scene.batching(refuse)
+    scene.handle = scene.batching(reject)
     assert [await task for _, task in named(scene, 3)] == [refusal] * 3
     assert scene.sizes == [3]
     assert await scene.rest()
 
 
 @virtual
-async def test_a_busy_upstream_halves_the_batches_and_they_grow_again():
+async def test_an_overload_halves_the_batches_and_they_grow_again():
     scene = Scene("window", max_wait=0.05, max_size=8)
     scene.fails = [UpstreamFailure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)]
     ended = await asyncio.gather(*(task for _, task in named(scene, 8)), return_exceptions=True)
-    assert all(isinstance(one, UpstreamFailure) for one in ended)
+    assert all(isinstance(end, UpstreamFailure) for end in ended)
     sizes = []
     for _ in range(6):
         before = len(scene.sent)
@@ -352,91 +320,91 @@ async def test_a_busy_upstream_halves_the_batches_and_they_grow_again():
 
 
 @virtual
-async def test_a_batch_that_gave_up_in_a_pause_has_taken_no_time_of_an_upstream():
-    """Reckoned from zero it would seem to have been sent before the bounds were last cut."""
+async def test_a_batch_that_gives_up_between_attempts_has_a_duration_of_zero():
+    """Counted from zero, it would seem to have been sent before the last cut."""
     scene = Scene("window", max_wait=0.05, max_size=16)
 
     async def gives_up(call: Call) -> Reply | Rejection:
         assert call.batch is not None
         call.batch.materialise(call)
-        call.sent_at = 0.0  # as the layer of attempts leaves it
+        call.sent_at = 0.0  # as the retry layer leaves it
         raise UpstreamFailure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)
 
     scene.handle = scene.batching(gives_up)
     for calls in (16, 8, 4):
         scene.sizes.clear()
-        told = await asyncio.gather(*(task for _, task in named(scene, calls)), return_exceptions=True)
-        assert all(isinstance(one, UpstreamFailure) for one in told)
+        outcome = await asyncio.gather(*(task for _, task in named(scene, calls)), return_exceptions=True)
+        assert all(isinstance(end, UpstreamFailure) for end in outcome)
         assert scene.sizes == [calls]
         await asyncio.sleep(1.0)
     assert await scene.rest()
-    (kind,) = scene.batching.kinds.values()
-    assert kind.tuning.view()["size"] == 2
+    (profile,) = scene.batching.profiles.values()
+    assert profile.tuner.view()["size"] == 2
 
 
-class Told(BatchProfile):
-    """Notes which calls were served."""
+class RecordingProfile(BatchProfile):
+    """Records which calls were served."""
 
     def __init__(self) -> None:
         super().__init__("local", BatchLimits("eager", 32, 16384, 0.0, 1, 2048), (LOCKSTEP, GREEDY))
         self.served: list[bool] = []
 
-    def gone(self, now: float, *, served: bool = True) -> None:
+    def done(self, now: float, seconds: float = 0.0, *, served: bool = True) -> None:
         self.served.append(served)
-        super().gone(now, served=served)
+        super().done(now, seconds, served=served)
 
 
 @virtual
-async def test_which_calls_were_served_is_told_for_the_trial_of_ways():
-    """Else a way on which all fail at once would be taken for the fastest."""
-    scene, told = Scene(), Told()
-    scene.batching.kinds["m", EMBEDDINGS, 0, "local"] = told
+async def test_the_experiment_learns_which_calls_were_served():
+    """Otherwise a mode in which all calls fail at once would seem the fastest."""
+    scene, profile = Scene(), RecordingProfile()
+    scene.batching.profiles["m", EMBEDDINGS, 0, "local"] = profile
     scene.fails = [UpstreamFailure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)]
     first = scene.start("first")
-    await settled()
+    await scene.settled()
     tasks = named(scene, 3)
-    await settled()
+    await scene.settled()
     tasks[0][1].cancel()
     with pytest.raises(UpstreamFailure):
         await first
     await all_own(tasks[1:])
-    assert told.served == [False, False, True, True]
-    assert told.load == 0
+    assert profile.served == [False, False, True, True]
+    assert profile.load == 0
     assert await scene.rest()
 
 
-# What it is for.
+# Throughput.
 
 
 @virtual
 async def test_an_upstream_of_60_requests_a_minute_takes_600_calls_in_one():
     scene = Scene("window", max_wait=0.05, pace=Pace(60, None), cost=lambda items: 0.1)
     await all_own(named(scene, 600))
-    assert scene.loop.time() - scene.began < 60
+    assert scene.loop.time() - scene.started < 60
     assert len(scene.sent) <= 60
     assert await scene.rest()
 
 
 @virtual
-async def test_600_calls_that_come_over_a_minute_too():
+async def test_a_rate_of_60_a_minute_also_serves_600_calls_spread_over_a_minute():
     scene = Scene("window", max_wait=0.05, pace=Pace(60, None), cost=lambda items: 0.1)
     tasks = []
     for number in range(600):
         await scene.at(number / 10)
         tasks.append((f"t{number}", scene.start(f"t{number}")))
     await all_own(tasks)
-    assert scene.loop.time() - scene.began < 63
+    assert scene.loop.time() - scene.started < 63
     assert len(scene.sent) <= 63
     assert await scene.rest()
 
 
 async def loops(scene: Scene, callers: int, seconds: float, **more: Any) -> int:
-    """Callers that ask again as soon as they are answered; how many answers there were."""
+    """Closed loop: callers return as soon as they are answered. Returns the number of answers."""
     answered = 0
 
     async def caller(number: int) -> None:
         nonlocal answered
-        while scene.loop.time() - scene.began < seconds:
+        while scene.loop.time() - scene.started < seconds:
             await scene.served(scene.call(f"c{number}", f"k{number}", **more))
             answered += 1
 
@@ -445,8 +413,8 @@ async def loops(scene: Scene, callers: int, seconds: float, **more: Any) -> int:
 
 
 @virtual
-async def test_calls_that_cost_much_and_items_that_cost_little():
-    """20 ms a call and 0.5 ms an item, four at a time, 64 callers: direct would be 195 a second."""
+async def test_merging_pays_if_calls_are_expensive_and_items_cheap():
+    """20 ms a call and 0.5 ms an item, four at a time, 64 callers: 195 a second without merging."""
     cost: Cost = lambda items: 0.02 + 0.0005 * items  # noqa: E731
     scene = Scene(permits=4, max_inflight=4, max_size=64, cost=cost)
     answered = await loops(scene, 64, 10.0)
@@ -456,10 +424,10 @@ async def test_calls_that_cost_much_and_items_that_cost_little():
 
 
 @virtual
-async def test_generation_is_merged_where_that_pays_and_not_where_it_does_not():
+async def test_generation_is_merged_only_where_that_pays():
     merged = {}
     for name, cost in {"pays": lambda n: 0.02 + 0.001 * n, "does not": lambda n: 0.02 * n}.items():
-        scene = Scene(permits=2, max_inflight=2, ways=(OFF, LOCKSTEP, GREEDY), cost=cost)
+        scene = Scene(permits=2, max_inflight=2, modes=(OFF, LOCKSTEP, GREEDY), cost=cost)
         await loops(scene, 16, 30.0, endpoint=CHAT)
         late = [len(items) for at, items in scene.sent if at > 20]
         merged[name] = sum(late) / len(late)
@@ -469,7 +437,7 @@ async def test_generation_is_merged_where_that_pays_and_not_where_it_does_not():
 
 
 @virtual
-async def test_a_window_merges_generation_whether_it_is_faster_or_not():
+async def test_a_window_merges_generation_even_if_that_is_slower():
     scene = Scene(permits=2, max_inflight=2, policy="window", max_wait=0.05, cost=lambda n: 0.02 * n)
     await loops(scene, 16, 10.0, endpoint=CHAT)
     late = [len(items) for at, items in scene.sent if at > 5]

@@ -1,4 +1,4 @@
-"""Under any interleaving nobody is lost or sent twice, and batches keep their bounds and the fair order."""
+"""Under any interleaving no call is lost or sent twice; batches respect their limits and the fair order."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from gateway.batching.tuner import FAILED, OK, OVERLOADED, BatchOutcome, BatchTu
 from gateway.core.caller import BATCH, INTERACTIVE, Priority
 
 PICK = st.integers(0, 10**6)
-BOUNDS = st.builds(
+LIMITS = st.builds(
     BatchLimits,
     st.sampled_from(["eager", "eager", "window"]),
     max_size=st.sampled_from([1, 2, 3, 8]),
@@ -26,33 +26,31 @@ OUTCOMES = st.sampled_from([OK, OK, OK, FAILED, OVERLOADED])
 
 
 class Sent:
-    """A call that went alone (`batch` is None), or a batch from its start to its end.
+    """A single call (`batch` is None), or a batch from its start to its end.
 
-    `apart`: it takes nobody's slot.
+    `bypassed`: it uses no slot.
     """
 
-    def __init__(
-        self, batch: PendingBatch | None, members: list[PendingCall], now: float, *, apart: bool
-    ) -> None:
-        self.batch, self.members, self.at, self.apart = batch, members, now, apart
+    def __init__(self, batch: PendingBatch | None, members: list[PendingCall], now: float, *, bypassed: bool) -> None:
+        self.batch, self.members, self.at, self.bypassed = batch, members, now, bypassed
 
 
 class Callers(RuleBasedStateMachine):
-    """A batcher beside lists of who should be where."""
+    """A batcher, and a model of where each call should be."""
 
-    @initialize(bounds=BOUNDS)
-    def open(self, bounds: BatchLimits) -> None:
-        self.now, self.bounds = 5000.0, bounds
-        self.tuning = BatchTuner(bounds.max_size, bounds.max_inflight)
-        self.batcher = Batcher(bounds, self.tuning)
+    @initialize(limits=LIMITS)
+    def open(self, limits: BatchLimits) -> None:
+        self.now, self.limits = 5000.0, limits
+        self.tuner = BatchTuner(limits.max_size, limits.max_inflight)
+        self.batcher = Batcher(limits, self.tuner)
         self.waiting: list[PendingCall] = []  # in order of arrival
-        self.behind: set[str] = set()  # callers whom a choice has left behind
+        self.behind: set[str] = set()  # keys that a batch has left behind
         self.tickets: list[PendingBatch] = []
         self.sent: list[Sent] = []
-        self.seen: set[PendingCall] = set()  # all that were sent
+        self.seen: set[PendingCall] = set()  # all calls that were sent
 
     def started(self, batches: list[PendingBatch], oldest: float) -> None:
-        """Each has a reason to start."""
+        """Check that each batch has a reason to start."""
         for batch in batches:
             if batch.sealed:
                 (member,) = batch.members
@@ -62,31 +60,31 @@ class Callers(RuleBasedStateMachine):
                 continue
             assert batch.first in self.waiting
             if batch.flush_reason == "slot":
-                assert self.bounds.policy == "eager"
-                assert self.taken() < self.bounds.max_inflight
+                assert self.limits.policy == "eager"
+                assert self.slots_used() < self.limits.max_inflight
             elif batch.flush_reason == "window":
-                assert oldest + self.bounds.max_wait <= self.now
-                assert self.bounds.policy == "window" or self.bounds.max_wait > 0
+                assert oldest + self.limits.max_wait <= self.now
+                assert self.limits.policy == "window" or self.limits.max_wait > 0
             elif batch.flush_reason == "tokens":
-                assert sum(one.tokens for one in self.waiting) >= self.bounds.max_tokens
+                assert sum(call.tokens for call in self.waiting) >= self.limits.max_tokens
             else:
-                items = sum(one.items for one in self.waiting)
+                items = sum(call.items for call in self.waiting)
                 assert batch.flush_reason == "size"
-                assert len(self.waiting) >= self.tuning.size or items >= self.bounds.max_items
+                assert len(self.waiting) >= self.tuner.size or items >= self.limits.max_items
             self.tickets.append(batch)
 
-    def taken(self) -> int:
-        """Slots that are."""
-        return len(self.tickets) + sum(not one.apart for one in self.sent)
+    def slots_used(self) -> int:
+        """Slots in use."""
+        return len(self.tickets) + sum(not call.bypassed for call in self.sent)
 
-    def goes(self, batch: PendingBatch | None, members: list[PendingCall], *, apart: bool = False) -> None:
+    def goes(self, batch: PendingBatch | None, members: list[PendingCall], *, bypassed: bool = False) -> None:
         assert not self.seen.intersection(members)
         self.seen.update(members)
-        self.waiting = [one for one in self.waiting if one not in members]
-        self.sent.append(Sent(batch, members, self.now, apart=apart))
+        self.waiting = [call for call in self.waiting if call not in members]
+        self.sent.append(Sent(batch, members, self.now, bypassed=bypassed))
 
     def oldest(self) -> float:
-        return min((one.arrived for one in self.waiting), default=math.inf)
+        return min((call.arrived for call in self.waiting), default=math.inf)
 
     @rule(
         key=st.sampled_from("aaaabcd"),
@@ -96,28 +94,26 @@ class Callers(RuleBasedStateMachine):
         patience=st.sampled_from([math.inf] * 4 + [3.0, 0.1]),
         number=st.sampled_from([1, 1, 2, 5]),
     )
-    def arrive(
-        self, key: str, items: int, tokens: int, priority: Priority, patience: float, number: int
-    ) -> None:
+    def arrive(self, key: str, items: int, tokens: int, priority: Priority, patience: float, number: int) -> None:
         for _ in range(number):
             member = PendingCall(key, items, tokens, self.now, self.now + patience, priority)
-            taken = self.taken()
-            told = self.batcher.arrive(member, self.now)
-            if isinstance(told, list):
+            used = self.slots_used()
+            outcome = self.batcher.arrive(member, self.now)
+            if isinstance(outcome, list):
                 self.waiting.append(member)
-                self.started(told, self.oldest())
+                self.started(outcome, self.oldest())
             else:
-                if told == "idle":
-                    assert self.bounds.policy == "eager"
-                    assert taken < self.bounds.max_inflight
+                if outcome == "idle":
+                    assert self.limits.policy == "eager"
+                    assert used < self.limits.max_inflight
                     assert not self.waiting
-                elif told == "tokens":
-                    assert 2 * tokens > self.bounds.max_tokens
-                elif told == "size":
-                    assert items >= self.bounds.max_items or self.bounds.max_size == 1
+                elif outcome == "tokens":
+                    assert 2 * tokens > self.limits.max_tokens
+                elif outcome == "size":
+                    assert items >= self.limits.max_items or self.limits.max_size == 1
                 else:
                     assert patience < math.inf
-                self.goes(None, [member], apart=told != "idle")
+                self.goes(None, [member], bypassed=outcome != "idle")
 
     @precondition(lambda self: self.tickets)
     @rule(pick=PICK)
@@ -128,40 +124,40 @@ class Callers(RuleBasedStateMachine):
         assert batch.members is members is self.batcher.take(batch, self.now)
         assert set(members) <= set(before)
         self.goes(batch, members)
-        self.within_bounds(members)
+        self.within_limits(members)
         self.in_turn(members, before)
-        if all(one.deadline == math.inf for one in before):
+        if all(call.deadline == math.inf for call in before):
             self.fair(members)
-        self.behind = {one.key for one in self.waiting}
+        self.behind = {call.key for call in self.waiting}
 
-    def within_bounds(self, members: list[PendingCall]) -> None:
-        assert len(set(members)) == len(members) <= self.tuning.size
-        assert sum(one.items for one in members) <= self.bounds.max_items
-        assert sum(one.tokens for one in members) <= self.bounds.max_tokens
+    def within_limits(self, members: list[PendingCall]) -> None:
+        assert len(set(members)) == len(members) <= self.tuner.size
+        assert sum(call.items for call in members) <= self.limits.max_items
+        assert sum(call.tokens for call in members) <= self.limits.max_tokens
         assert members or not self.waiting
 
     def in_turn(self, members: list[PendingCall], before: list[PendingCall]) -> None:
-        """Within a caller and class the order is that of arrival."""
-        for lane in {(one.key, one.priority) for one in members}:
-            lined = [one for one in before if (one.key, one.priority) == lane]
-            taken = [one for one in members if (one.key, one.priority) == lane]
-            assert taken == lined[: len(taken)]
+        """Check that calls of one key and class go in order of arrival."""
+        for lane in {(call.key, call.priority) for call in members}:
+            lined = [call for call in before if (call.key, call.priority) == lane]
+            sent = [call for call in members if (call.key, call.priority) == lane]
+            assert sent == lined[: len(sent)]
 
     def fair(self, members: list[PendingCall]) -> None:
-        """Nobody who fits is left, and a second one of a caller keeps no newcomer out."""
-        calls, items = len(members), sum(one.items for one in members)
-        tokens = sum(one.tokens for one in members)
-        most = max(Counter(one.key for one in members).values(), default=0)
-        for key in {one.key for one in self.waiting}:
-            own = [one for one in self.waiting if one.key == key]
-            first = next((one for one in own if one.priority == INTERACTIVE), own[0])
+        """No call that fits is left behind, and a second call of a key excludes no other key."""
+        calls, items = len(members), sum(call.items for call in members)
+        tokens = sum(call.tokens for call in members)
+        most = max(Counter(call.key for call in members).values(), default=0)
+        for key in {call.key for call in self.waiting}:
+            own = [call for call in self.waiting if call.key == key]
+            first = next((call for call in own if call.priority == INTERACTIVE), own[0])
             if own[0] is not first:
-                continue  # which of them is next depends on the age
-            fits = items + first.items <= self.bounds.max_items
-            fits = fits and tokens + first.tokens <= self.bounds.max_tokens
-            assert not fits or calls == self.tuning.size
-            kept_out = key not in {one.key for one in members} | self.behind
-            if fits and kept_out and first.priority == INTERACTIVE:
+                continue  # which of the two is next depends on its age
+            fits = items + first.items <= self.limits.max_items
+            fits = fits and tokens + first.tokens <= self.limits.max_tokens
+            assert not fits or calls == self.tuner.size
+            excluded = key not in {call.key for call in members} | self.behind
+            if fits and excluded and first.priority == INTERACTIVE:
                 assert most == 1
 
     @precondition(lambda self: self.sent)
@@ -169,18 +165,18 @@ class Callers(RuleBasedStateMachine):
     def end(self, pick: int, outcome: BatchOutcome) -> None:
         self.over(self.sent.pop(pick % len(self.sent)), outcome)
 
-    def over(self, one: Sent, outcome: BatchOutcome) -> None:
-        tokens = sum(member.tokens for member in one.members)
-        took = self.now - one.at
+    def over(self, call: Sent, outcome: BatchOutcome) -> None:
+        tokens = sum(member.tokens for member in call.members)
+        took = self.now - call.at
         started = self.batcher.ended(
-            one.batch, len(one.members), tokens, took, outcome, self.now, apart=one.apart
+            call.batch, len(call.members), tokens, took, outcome, self.now, bypassed=call.bypassed
         )
         self.started(started, self.oldest())
 
     @precondition(lambda self: self.tickets)
     @rule(pick=PICK)
     def crash(self, pick: int) -> None:
-        """A batch ends before it was sealed: those who wait for it go with another."""
+        """A batch ends unsealed: its calls go with another."""
         batch = self.tickets.pop(pick % len(self.tickets))
         self.started(self.batcher.ended(batch, 0, 0, 0.0, FAILED, self.now), self.oldest())
         assert self.batcher.take(batch, self.now) == batch.members
@@ -194,19 +190,19 @@ class Callers(RuleBasedStateMachine):
         for batch in surplus:
             self.tickets.remove(batch)
             assert self.batcher.take(batch, self.now) == []
-            self.sent.append(Sent(batch, [], self.now, apart=False))
+            self.sent.append(Sent(batch, [], self.now, bypassed=False))
         assert self.batcher.leave(member) == []
 
     @precondition(lambda self: self.seen)
     @rule(pick=PICK)
     def leave_too_late(self, pick: int) -> None:
-        gone = sorted(self.seen, key=lambda one: (one.arrived, id(one)))[pick % len(self.seen)]
+        gone = sorted(self.seen, key=lambda call: (call.arrived, id(call)))[pick % len(self.seen)]
         assert self.batcher.leave(gone) == []
 
-    @rule(together=st.booleans())
-    def steer(self, together: bool) -> None:
-        """Another way is taken, while calls are under way."""
-        self.tuning.together(together)
+    @rule(lockstep=st.booleans())
+    def switch_mode(self, lockstep: bool) -> None:
+        """Switch the merge mode while calls are in flight."""
+        self.tuner.set_lockstep(lockstep)
 
     @rule(seconds=st.sampled_from([0.0, 0.0005, 0.01, 0.2, 40.0]))
     def time_passes(self, seconds: float) -> None:
@@ -219,17 +215,17 @@ class Callers(RuleBasedStateMachine):
         self.now = end
 
     @invariant()
-    def everybody_is_where_he_should_be(self) -> None:
+    def every_call_is_where_it_should_be(self) -> None:
         assert self.batcher.waiting == len(self.waiting)
         assert self.batcher.under_way == len(self.tickets) + len(self.sent)
-        assert 1 <= self.tuning.size <= self.bounds.max_size
-        assert 1 <= self.tuning.inflight <= self.bounds.max_inflight
-        if len(self.waiting) > len(self.tickets) * self.tuning.size:
+        assert 1 <= self.tuner.size <= self.limits.max_size
+        assert 1 <= self.tuner.inflight <= self.limits.max_inflight
+        if len(self.waiting) > len(self.tickets) * self.tuner.size:
             due = self.batcher.next_due()
-            assert due is not None or self.taken(), "nothing would ever start a batch"
-            if self.bounds.max_wait or self.bounds.policy == "window":
+            assert due is not None or self.slots_used(), "nothing would ever start a batch"
+            if self.limits.max_wait or self.limits.policy == "window":
                 assert due is not None
-                assert due <= self.oldest() + self.bounds.max_wait
+                assert due <= self.oldest() + self.limits.max_wait
 
     def teardown(self) -> None:
         if not hasattr(self, "batcher"):

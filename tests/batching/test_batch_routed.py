@@ -1,4 +1,4 @@
-"""Calls that routing has sent to different places, or that others could not go on for, share nothing."""
+"""Calls with different candidates or with a cost ceiling are never merged."""
 
 import asyncio
 from typing import Any
@@ -21,13 +21,13 @@ def placed(scene: Scene, given: str, order: tuple[Candidate, ...], ceiling: int 
 @pytest.mark.parametrize(
     ("order", "ceiling", "calls"),
     [
-        ((HERE, THERE), None, 2),  # the one that goes at once, and one for all who have waited
+        ((HERE, THERE), None, 2),  # the call that goes at once, and a batch of those that waited
         ((THERE, HERE), None, 4),
         ((HERE,), None, 4),
         ((HERE, THERE), 0, 4),
     ],
 )
-def test_who_goes_elsewhere_is_in_another_batch(order: Any, ceiling: int | None, calls: int) -> None:
+def test_calls_with_other_candidates_are_in_another_batch(order: Any, ceiling: int | None, calls: int) -> None:
     async def scenario() -> None:
         scene = Scene()
         members = [placed(scene, name, (HERE, THERE), None) for name in ("first", "second")]

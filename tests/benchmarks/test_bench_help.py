@@ -10,9 +10,7 @@ from kit.pages import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 COMMANDS = [
-    file
-    for file in sorted(BENCHMARKS.rglob("*.py"))
-    if 'if __name__ == "__main__":' in file.read_text("utf-8")
+    file for file in sorted(BENCHMARKS.rglob("*.py")) if 'if __name__ == "__main__":' in file.read_text("utf-8")
 ]
 
 

@@ -79,9 +79,7 @@ def test_all_features_are_on_in_the_row_that_says_so():
     finally:
         contender.stop()
     assert config is not None
-    assert None not in {
-        getattr(config.keys[0].limits, name) for name in ("rpm", "tpm", "concurrency", "usd_per_day")
-    }
+    assert None not in {getattr(config.keys[0].limits, name) for name in ("rpm", "tpm", "concurrency", "usd_per_day")}
     (model,) = config.models.values()
     assert (model.route, len(model.candidates), model.cache.enabled) == ("cheapest", 2, True)
     assert all(one.price is not None for one in model.candidates)

@@ -9,7 +9,7 @@ import pytest
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
-from gateway.cache.key import IRRELEVANT, RequestDigests, item_keys, key, read, scope
+from gateway.cache.key import IRRELEVANT, RequestDigests, digest_of, item_keys, key, scope
 
 CHAT = set(get_type_hints(chat_create_params.CompletionCreateParamsBase))
 COMPLETIONS = set(get_type_hints(completion_create_params.CompletionCreateParamsBase))
@@ -92,9 +92,9 @@ VALUES += [["b", "a"], {}, {"a": 1}, {"a": 2}, {"b": 1}, {"a": {"b": [1, {"c": N
 def digest(body: Any) -> bytes:
     """Of a body, however it is written."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    reading = read(text)
-    assert reading is not None, text
-    return reading.digest
+    request_digest = digest_of(text)
+    assert request_digest is not None, text
+    return request_digest.digest
 
 
 def test_no_two_requests_that_differ_in_a_field_have_the_same_digest() -> None:
@@ -126,9 +126,7 @@ RICH: dict[str, Any] = {
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [
-                {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
-            ],
+            "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}],
         },
         {"role": "tool", "tool_call_id": "call_1", "content": "7"},
     ],
@@ -191,7 +189,7 @@ def changed(body: Any, at: tuple[Any, ...], how: str) -> Any:
     return out
 
 
-def test_every_place_deep_inside_counts() -> None:
+def test_every_nested_value_counts() -> None:
     seen = {digest(RICH)}
     bodies = [RICH]
     for at in places(RICH):
@@ -203,7 +201,7 @@ def test_every_place_deep_inside_counts() -> None:
     assert len(seen) == len(bodies) > 150
 
 
-def test_the_order_of_lists_counts() -> None:
+def test_list_order_counts() -> None:
     body = {**RICH, "messages": list(reversed(RICH["messages"]))}
     assert digest(body) != digest(RICH)
     assert digest({**RICH, "stop": ["END", "\n"]}) != digest(RICH)
@@ -218,7 +216,7 @@ def shuffled(value: Any) -> Any:
     return float(value) if type(value) is int else value
 
 
-def test_spelling_does_not_count() -> None:
+def test_how_a_body_is_written_does_not_count() -> None:
     same = [
         json.dumps(shuffled(RICH), indent=3).encode(),
         json.dumps({**RICH, "user": "u", "metadata": {"a": "b"}}, separators=(",", ":")).encode(),
@@ -242,22 +240,22 @@ def test_spelling_does_not_count() -> None:
         b'{"x":',
     ],
 )
-def test_what_cannot_be_told_apart_for_certain_has_no_digest(body: bytes) -> None:
-    assert read(body) is None
+def test_an_ambiguous_body_has_no_digest(body: bytes) -> None:
+    assert digest_of(body) is None
 
 
 @pytest.mark.parametrize(
     ("value", "exact"), [("0", True), ("0.0", True), ("-0.0", True), ("0.1", False), ("false", False)]
 )
-def test_exact_is_what_the_client_itself_says(value: str, exact: bool) -> None:
-    reading = read(b'{"temperature":%b}' % value.encode())
-    assert reading is not None
-    assert reading.exact is exact
-    assert read(b"{}") is not None
-    assert not read(b"{}").exact  # type: ignore[union-attr]
+def test_exact_means_that_the_client_set_temperature_to_zero(value: str, exact: bool) -> None:
+    request_digest = digest_of(b'{"temperature":%b}' % value.encode())
+    assert request_digest is not None
+    assert request_digest.exact is exact
+    assert digest_of(b"{}") is not None
+    assert not digest_of(b"{}").exact  # type: ignore[union-attr]
 
 
-def test_forms_of_streams_fly_apart_and_share_their_key() -> None:
+def test_stream_forms_differ_and_share_their_key() -> None:
     bodies = [
         b'{"a":1}',
         b'{"a":1,"stream":false}',
@@ -265,10 +263,10 @@ def test_forms_of_streams_fly_apart_and_share_their_key() -> None:
         b'{"a":1,"stream":true,"stream_options":{"include_usage":true}}',
         b'{"a":1,"stream":true,"stream_options":{"include_usage":false}}',
     ]
-    readings = [read(body) for body in bodies]
-    assert len({one.digest for one in readings if one is not None}) == 1
-    assert len({one.form for one in readings if one is not None}) == 4
-    assert [one.usage for one in readings if one is not None] == [False, False, False, True, False]
+    digests = [digest_of(body) for body in bodies]
+    assert len({one.digest for one in digests if one is not None}) == 1
+    assert len({one.form for one in digests if one is not None}) == 4
+    assert [one.usage for one in digests if one is not None] == [False, False, False, True, False]
 
 
 def test_scopes_share_nothing() -> None:
@@ -287,7 +285,7 @@ def test_scopes_share_nothing() -> None:
     assert len({key(one, b"digest") for one in scopes}) == len(scopes)
 
 
-def test_items_go_by_what_they_are_and_by_all_else_that_counts() -> None:
+def test_item_keys_depend_on_the_item_and_on_all_relevant_members() -> None:
     one = scope("a", "/v1/embeddings", "m", b"s")
     keys = item_keys(one, b'"dimensions":2', [b'"a"', b'"\\u0061"', b"[1]", b"[1.0]", b'"1"', b'"b"'])
     assert keys is not None
@@ -299,15 +297,15 @@ def test_items_go_by_what_they_are_and_by_all_else_that_counts() -> None:
     assert item_keys(one, b'"dimensions":2,"dimensions":3', [b'"a"']) is None
 
 
-def test_bodies_that_came_again_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[bytes] = []
+def test_a_repeated_body_is_digested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    digested: list[bytes] = []
 
     def counted(body: bytes) -> Any:
-        looked.append(body)
-        return read(body)
+        digested.append(body)
+        return digest_of(body)
 
-    monkeypatch.setattr("gateway.cache.key.read", counted)
-    readings = RequestDigests(most=2)
+    monkeypatch.setattr("gateway.cache.key.digest_of", counted)
+    digests = RequestDigests(max_entries=2)
     for body in (b'{"a":1}', b'{"a":2}', b'{"a":1}', b'{"a":3}', b'{"a":1}', b'{"a":2}', b"{", b"{"):
-        assert readings.of(body) == read(body)
-    assert looked == [b'{"a":1}', b'{"a":2}', b'{"a":3}', b'{"a":2}', b"{"]
+        assert digests.of(body) == digest_of(body)
+    assert digested == [b'{"a":1}', b'{"a":2}', b'{"a":3}', b'{"a":2}', b"{"]

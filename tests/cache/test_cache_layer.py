@@ -1,4 +1,4 @@
-"""The cache between a store and an upstream that are both played: moments that a socket does not hit."""
+"""The cache layers with a fake store and a fake upstream: interleavings that a socket test cannot hit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from doubles.script import DONE, piece, stop
+from kit.calls import make_call
 
 from gateway.cache.accounting import CacheMetrics
 from gateway.cache.fan_out import ReplayedStream, SubscriberSummary
@@ -13,7 +14,7 @@ from gateway.cache.layer import CacheLayer
 from gateway.cache.lookup import CachePolicy
 from gateway.cache.single_flight import Flights
 from gateway.cache.store import CacheEntry, CacheHit, CacheUnavailable
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Reply, Route, TokenEstimate, TokenUsage
+from gateway.core.call import Call, Candidate, Reply, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONNECT,
@@ -35,20 +36,20 @@ ANSWER = b'{"id":"c-1","choices":[{"index":0,"message":{"content":"a"},"finish_r
 
 
 class Shelf:
-    """A store; `puts` is asked for a moment to wait for before something is kept."""
+    """A fake store; `may_put` holds `put` back while it is cleared."""
 
     largest = 10**6
 
     def __init__(self) -> None:
         self.entries: dict[bytes, CacheEntry] = {}
-        self.looks = 0
+        self.lookups = 0
         self.away = False
         self.putting = asyncio.Event()
         self.may_put = asyncio.Event()
         self.may_put.set()
 
     async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
-        self.looks += 1
+        self.lookups += 1
         if self.away:
             raise CacheUnavailable
         return [CacheHit(self.entries[key], 1.0, 9.0) if key in self.entries else None for key in keys]
@@ -62,20 +63,20 @@ class Shelf:
 
 
 class Bench:
-    """Both layers around limits and an upstream, which wait for events of the test's."""
+    """Both layers around limits and an upstream, which wait for events of the test."""
 
     def __init__(self) -> None:
         self.shelf = Shelf()
         self.flights = Flights(lambda: 1.0)
         metrics = Metrics()
         self.results = metrics.cache_requests
-        savings = CacheMetrics(metrics, lambda call: None)
-        terms = {"small": CachePolicy(self.shelf, 9.0, b"s")}
-        self.cache = CacheLayer(terms, self.flights, savings, lambda: "new", lambda: 1.0)
+        cache_metrics = CacheMetrics(metrics, lambda call: None)
+        policies = {"small": CachePolicy(self.shelf, 9.0, b"s")}
+        self.cache = CacheLayer(policies, self.flights, cache_metrics, lambda: "new", lambda: 1.0)
         self.asked: list[Call] = []
         self.limits: Callable[[Call], Awaitable[None]] | None = None
         self.upstream: Callable[[Call], Awaitable[Reply | Rejection]] = self.answers
-        self.handle = self.cache.look(self.limited(self.cache.answer(self.forward)))
+        self.handle = self.cache.lookup(self.limited(self.cache.answer(self.forward)))
 
     def limited(self, inner: Any) -> Any:
         async def handle(call: Call) -> Reply | Rejection:
@@ -96,12 +97,12 @@ class Bench:
         return Reply(200, ANSWER)
 
     def counted(self) -> dict[str, float]:
-        """Calls by what the cache did for them."""
+        """Calls by result."""
         samples = next(iter(self.results.collect())).samples
-        return {one.labels["result"]: one.value for one in samples if one.name.endswith("_total")}
+        return {call.labels["result"]: call.value for call in samples if call.name.endswith("_total")}
 
     def after(self, go: asyncio.Event) -> Callable[[Call], Awaitable[Reply | Rejection]]:
-        """An upstream that answers then."""
+        """An upstream that answers once `go` is set."""
 
         async def waits(call: Call) -> Reply | Rejection:
             await go.wait()
@@ -110,21 +111,21 @@ class Bench:
         return waits
 
     def call(self) -> Call:
-        """One more for the same."""
-        one = Call(CHAT, "id", Credentials(None, None, None), 1.0)
-        one.body, one.model, one.route, one.candidate = BODY, "small", ROUTE, ROUTE.candidates[0]
-        one.caller = Caller("team-a", None)
-        return one
+        """Another call with the same body."""
+        call = make_call(now=1.0)
+        call.body, call.model, call.route, call.candidate = BODY, "small", ROUTE, ROUTE.candidates[0]
+        call.caller = Caller("team-a", None)
+        return call
 
 
 @pytest.fixture
 async def bench() -> Any:
-    one = Bench()
-    yield one
-    await one.flights.close()
+    bench = Bench()
+    yield bench
+    await bench.flights.close()
 
 
-async def test_what_came_while_the_limits_were_asked_is_a_hit(bench: Bench) -> None:
+async def test_an_answer_stored_while_the_limits_decide_is_a_hit(bench: Bench) -> None:
     waiting, go = asyncio.Event(), asyncio.Event()
 
     async def slow_limits(call: Call) -> None:
@@ -146,12 +147,12 @@ async def test_what_came_while_the_limits_were_asked_is_a_hit(bench: Bench) -> N
     assert slow.response_notes["cache-status"] == "sluice; hit; ttl=9"
 
 
-async def test_what_nothing_can_have_brought_is_not_looked_for_again(bench: Bench) -> None:
+async def test_without_a_completed_flight_there_is_no_second_lookup(bench: Bench) -> None:
     await bench.handle(bench.call())
-    assert bench.shelf.looks == 1
+    assert bench.shelf.lookups == 1
 
 
-async def test_who_comes_while_an_answer_is_put_away_gets_it(bench: Bench) -> None:
+async def test_a_call_that_arrives_while_an_answer_is_being_stored_gets_it(bench: Bench) -> None:
     bench.shelf.may_put.clear()
     first, second = bench.call(), bench.call()
     await bench.handle(first)
@@ -164,7 +165,7 @@ async def test_who_comes_while_an_answer_is_put_away_gets_it(bench: Bench) -> No
     bench.shelf.may_put.set()
 
 
-async def test_a_store_that_is_away_costs_nobody_an_answer(bench: Bench) -> None:
+async def test_an_unavailable_store_costs_nobody_an_answer(bench: Bench) -> None:
     bench.shelf.away = True
     for number in (1, 2):
         go = asyncio.Event()
@@ -179,7 +180,7 @@ async def test_a_store_that_is_away_costs_nobody_an_answer(bench: Bench) -> None
         assert len(bench.asked) == number
 
 
-async def test_each_hears_of_a_failure_as_of_its_own(bench: Bench) -> None:
+async def test_every_caller_gets_its_own_copy_of_a_failure(bench: Bench) -> None:
     go = asyncio.Event()
 
     async def fails(call: Call) -> Reply | Rejection:
@@ -192,12 +193,12 @@ async def test_each_hears_of_a_failure_as_of_its_own(bench: Bench) -> None:
         await asyncio.sleep(0)
     go.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(one) for one in found] == [UpstreamFailure] * 3
-    assert len({id(one) for one in found}) == 3
+    assert [type(call) for call in found] == [UpstreamFailure] * 3
+    assert len({id(call) for call in found}) == 3
     assert len(bench.asked) == 1
 
 
-async def test_a_bug_is_told_to_all_and_kept_by_nobody(
+async def test_an_unexpected_exception_reaches_every_caller_and_is_not_cached(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = asyncio.Event()
@@ -212,19 +213,19 @@ async def test_a_bug_is_told_to_all_and_kept_by_nobody(
         await asyncio.sleep(0)
     go.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(one) for one in found] == [ZeroDivisionError] * 3
-    assert "a shared call is given up" in caplog.text
+    assert [type(call) for call in found] == [ZeroDivisionError] * 3
+    assert "a shared call is abandoned" in caplog.text
     bench.upstream = bench.answers
     assert isinstance(await bench.handle(bench.call()), Reply)
 
 
-async def test_the_most_patient_and_the_most_urgent_caller_count_for_all(bench: Bench) -> None:
+async def test_the_latest_deadline_and_the_highest_priority_count_for_all(bench: Bench) -> None:
     go = asyncio.Event()
     bench.upstream = bench.after(go)
     first, second = bench.call(), bench.call()
     first.deadline, first.priority = 5.0, "batch"
     second.deadline = 50.0
-    tasks = [asyncio.ensure_future(bench.handle(one)) for one in (first, second)]
+    tasks = [asyncio.ensure_future(bench.handle(call)) for call in (first, second)]
     for _ in range(5):
         await asyncio.sleep(0)
     assert (bench.asked[0].deadline, bench.asked[0].priority) == (50.0, "interactive")
@@ -232,7 +233,7 @@ async def test_the_most_patient_and_the_most_urgent_caller_count_for_all(bench: 
     await asyncio.gather(*tasks)
 
 
-async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench) -> None:
+async def test_a_budget_that_is_too_small_rejects_only_its_own_caller(bench: Bench) -> None:
     go = asyncio.Event()
 
     async def by_its_budget(call: Call) -> Reply | Rejection:
@@ -242,21 +243,21 @@ async def test_a_budget_that_is_too_small_is_its_own_callers_alone(bench: Bench)
     bench.upstream = by_its_budget
     poor, rich, also_rich = bench.call(), bench.call(), bench.call()
     poor.ceiling = 1
-    tasks = [asyncio.ensure_future(bench.handle(one)) for one in (poor, rich, also_rich)]
+    tasks = [asyncio.ensure_future(bench.handle(call)) for call in (poor, rich, also_rich)]
     for _ in range(5):
         await asyncio.sleep(0)
     go.set()
     refused, *answered = await asyncio.gather(*tasks)
     assert isinstance(refused, Rejection)
-    assert all(isinstance(one, Reply) for one in answered)
-    assert [one.ceiling for one in bench.asked] == [1, None]
+    assert all(isinstance(call, Reply) for call in answered)
+    assert [call.ceiling for call in bench.asked] == [1, None]
     assert (rich.cached_by, rich.tokens, also_rich.cached_by) == ("", TokenUsage(5, 2), "collapsed")
-    # Who flies in the end had joined another flight before: no matter, it is a miss, and one.
+    # The second flight was started by a caller that had joined the first: it counts as call miss.
     assert bench.counted() == {"miss": 2, "collapsed": 1}
 
 
 @pytest.mark.parametrize("queued", [True, False])
-async def test_somebody_elses_haste_is_nobodys_refusal(bench: Bench, queued: bool) -> None:
+async def test_one_callers_short_deadline_rejects_no_other_caller(bench: Bench, queued: bool) -> None:
     go = asyncio.Event()
 
     async def late(call: Call) -> Reply | Rejection:
@@ -274,44 +275,44 @@ async def test_somebody_elses_haste_is_nobodys_refusal(bench: Bench, queued: boo
     tasks = [asyncio.ensure_future(bench.handle(first))]
     for _ in range(5):
         await asyncio.sleep(0)
-    tasks += [asyncio.ensure_future(bench.handle(one)) for one in (second, as_hasty)]
+    tasks += [asyncio.ensure_future(bench.handle(call)) for call in (second, as_hasty)]
     for _ in range(5):
         await asyncio.sleep(0)
     go.set()
-    told = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [isinstance(one, Reply) for one in told] == [False, True, False]
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(outcome, Reply) for outcome in outcomes] == [False, True, False]
     assert len(bench.asked) == 2
 
 
-async def test_who_has_less_time_than_the_others_is_told_when_it_is_over(bench: Bench) -> None:
+async def test_a_caller_with_an_earlier_deadline_times_out_without_the_others(bench: Bench) -> None:
     go = asyncio.Event()
     bench.upstream = bench.after(go)
     patient, hasty = bench.call(), bench.call()
     hasty.deadline = 1.01  # a moment after this test's clock, which stands still
     waiting = asyncio.ensure_future(bench.handle(patient))
-    with pytest.raises(UpstreamFailure) as told:
+    with pytest.raises(UpstreamFailure) as late:
         await asyncio.wait_for(bench.handle(hasty), 5)
-    assert (told.value.kind, told.value.cause) == (UPSTREAM_TIMEOUT, TOTAL)
+    assert (late.value.kind, late.value.cause) == (UPSTREAM_TIMEOUT, TOTAL)
     assert not waiting.done()
     go.set()
     assert isinstance(await waiting, Reply)
     assert len(bench.asked) == 1
 
 
-async def test_the_last_who_leaves_pays_for_what_was_begun(bench: Bench) -> None:
+async def test_the_last_caller_to_leave_pays_for_the_call(bench: Bench) -> None:
     async def hangs(call: Call) -> Reply | Rejection:
         call.sent_at = 7.0
         return await asyncio.Future()
 
     bench.upstream = hangs
     calls = [bench.call(), bench.call()]
-    tasks = [asyncio.ensure_future(bench.handle(one)) for one in calls]
+    tasks = [asyncio.ensure_future(bench.handle(call)) for call in calls]
     for _ in range(5):
         await asyncio.sleep(0)
     for task in tasks:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert [(one.attempts, one.sent_at, one.cached_by) for one in calls] == [(0, 0.0, ""), (1, 7.0, "")]
+    assert [(call.attempts, call.sent_at, call.cached_by) for call in calls] == [(0, 0.0, ""), (1, 7.0, "")]
     for _ in range(3):
         await asyncio.sleep(0)
     assert bench.asked[0].outcome == "client_gone"
@@ -320,7 +321,7 @@ async def test_the_last_who_leaves_pays_for_what_was_begun(bench: Bench) -> None
 
 
 class _Stream:
-    """A stream that has begun and does not end."""
+    """A stream that has started and does not end."""
 
     def __init__(self) -> None:
         self.reader = SubscriberSummary()
@@ -328,13 +329,13 @@ class _Stream:
         self.finished: asyncio.Future[UpstreamFailure | None] = asyncio.get_running_loop().create_future()
 
     def attach(self, client: StreamConsumer) -> None:
-        """Nothing comes."""
+        """Send nothing."""
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
-async def test_who_leaves_a_stream_at_its_first_moment_pays_nothing_while_others_stay(bench: Bench) -> None:
+async def test_a_caller_that_leaves_a_stream_at_once_pays_nothing_while_others_stay(bench: Bench) -> None:
     go = asyncio.Event()
 
     async def streams(call: Call) -> Reply | Rejection:
@@ -345,35 +346,35 @@ async def test_who_leaves_a_stream_at_its_first_moment_pays_nothing_while_others
 
     bench.upstream = streams
     calls = [bench.call(), bench.call()]
-    for one in calls:
-        one.stream = True
-    tasks = [asyncio.ensure_future(bench.handle(one)) for one in calls]
+    for call in calls:
+        call.stream = True
+    tasks = [asyncio.ensure_future(bench.handle(call)) for call in calls]
     for _ in range(5):
         await asyncio.sleep(0)
     go.set()
     while not calls[0].attempts:
         await asyncio.sleep(0)
-    for task in tasks:  # they are told, and have not heard yet
+    for task in tasks:  # their outcome is set, but they have not run yet
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    for one in calls:
-        one.outcome = "client_gone"
-    assert [spent(one) for one in calls] == [NOTHING, TokenUsage(9)]
-    assert [one.tokens for one in calls] == [NOTHING, None]
+    for call in calls:
+        call.outcome = "client_gone"
+    assert [spent(call) for call in calls] == [NOTHING, TokenUsage(9)]
+    assert [call.tokens for call in calls] == [NOTHING, None]
 
 
-async def test_what_nobody_has_counted_is_spared_as_it_is_estimated(bench: Bench) -> None:
+async def test_uncounted_usage_is_saved_as_estimated(bench: Bench) -> None:
     async def uncounted(call: Call) -> Reply | Rejection:
         call.estimate, call.generated = TokenEstimate(9, 9, capped=False), 2
         return Reply(200, ANSWER)
 
     bench.upstream = uncounted
     calls = [bench.call(), bench.call()]
-    await asyncio.gather(*(bench.handle(one) for one in calls))
-    assert [(one.cached_by, one.saved) for one in calls] == [("", None), ("collapsed", TokenUsage(9, 2))]
+    await asyncio.gather(*(bench.handle(call) for call in calls))
+    assert [(call.cached_by, call.saved) for call in calls] == [("", None), ("collapsed", TokenUsage(9, 2))]
 
 
-async def test_who_comes_after_a_stream_has_ended_is_spared_it(bench: Bench) -> None:
+async def test_a_call_that_arrives_after_a_stream_has_ended_shares_it(bench: Bench) -> None:
     async def streams(call: Call) -> Reply | Rejection:
         call.tokens = TokenUsage(5, 2)
         return Reply(200, stream=ReplayedStream(piece("a") + stop() + DONE, lambda: 1.0))
@@ -381,8 +382,8 @@ async def test_who_comes_after_a_stream_has_ended_is_spared_it(bench: Bench) -> 
     bench.upstream = streams
     bench.shelf.may_put.clear()
     calls = [bench.call(), bench.call()]
-    for one in calls:
-        one.stream = True
+    for call in calls:
+        call.stream = True
     await bench.handle(calls[0])
     await bench.shelf.putting.wait()
     await bench.handle(calls[1])

@@ -1,4 +1,4 @@
-"""Answers kept in memory: how long, how many, and counted to the byte."""
+"""The memory store: expiry, eviction, and sizes exact to the byte."""
 
 from random import Random
 
@@ -12,23 +12,23 @@ ROOM = 10 * (OVERHEAD + 100)
 
 
 class Shelf:
-    """A store with its own time, and what it has told of its size."""
+    """A store with a fake clock, and the sizes it has reported."""
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, max_bytes: int = ROOM) -> None:
         self.now = 100.0
         self.entries = self.bytes = 0
-        self.store = MemoryCacheStore(room, lambda: self.now, self._grown)
+        self.store = MemoryCacheStore(max_bytes, lambda: self.now, self._on_change)
 
-    def _grown(self, entries: int, size: int) -> None:
+    def _on_change(self, entries: int, size: int) -> None:
         self.entries += entries
         self.bytes += size
 
     async def put(self, key: bytes, size: int = 100, ttl: float = 60.0) -> None:
-        """Keep an answer of so many bytes."""
+        """Store an answer of this size."""
         await self.store.put([(key, CacheEntry(b"x" * size, TokenUsage(1), 2))], ttl)
 
     async def has(self, key: bytes) -> bool:
-        """Whether it is there."""
+        """Whether the store has this key."""
         return (await self.store.get([key]))[0] is not None
 
 
@@ -40,13 +40,13 @@ def shelf() -> Shelf:
 async def test_an_entry_comes_back_with_its_age(shelf: Shelf) -> None:
     await shelf.put(b"a")
     shelf.now += 20.0
-    [kept, missing] = await shelf.store.get([b"a", b"b"])
-    assert kept is not None
-    assert (kept.entry, kept.age, kept.left) == (CacheEntry(b"x" * 100, TokenUsage(1), 2), 20.0, 40.0)
+    [hit, missing] = await shelf.store.get([b"a", b"b"])
+    assert hit is not None
+    assert (hit.entry, hit.age, hit.expires_in) == (CacheEntry(b"x" * 100, TokenUsage(1), 2), 20.0, 40.0)
     assert missing is None
 
 
-async def test_it_is_gone_when_its_time_is_over(shelf: Shelf) -> None:
+async def test_an_entry_expires_after_its_ttl(shelf: Shelf) -> None:
     await shelf.put(b"a", ttl=60.0)
     shelf.now += 59.999
     assert await shelf.has(b"a")
@@ -55,7 +55,7 @@ async def test_it_is_gone_when_its_time_is_over(shelf: Shelf) -> None:
     assert (shelf.entries, shelf.bytes, shelf.store.bytes) == (0, 0, 0)
 
 
-async def test_a_look_does_not_make_it_younger_and_a_new_answer_does(shelf: Shelf) -> None:
+async def test_only_a_new_answer_resets_the_age(shelf: Shelf) -> None:
     await shelf.put(b"a")
     shelf.now += 50.0
     await shelf.put(b"a")
@@ -64,7 +64,7 @@ async def test_a_look_does_not_make_it_younger_and_a_new_answer_does(shelf: Shel
     assert shelf.entries == 1
 
 
-async def test_what_was_used_longest_ago_goes_first(shelf: Shelf) -> None:
+async def test_the_least_recently_used_entry_is_evicted_first(shelf: Shelf) -> None:
     for number in range(10):
         await shelf.put(b"%d" % number)
     assert await shelf.has(b"0")
@@ -75,7 +75,7 @@ async def test_what_was_used_longest_ago_goes_first(shelf: Shelf) -> None:
     assert shelf.bytes == ROOM
 
 
-async def test_no_answer_takes_the_place_of_all_others(shelf: Shelf) -> None:
+async def test_one_entry_takes_at_most_an_eighth_of_the_store(shelf: Shelf) -> None:
     await shelf.put(b"a")
     await shelf.put(b"large", size=ROOM // 8 + 1)
     assert await shelf.has(b"a")
@@ -84,7 +84,7 @@ async def test_no_answer_takes_the_place_of_all_others(shelf: Shelf) -> None:
     assert await shelf.has(b"large")
 
 
-async def test_less_room_holds_at_once(shelf: Shelf) -> None:
+async def test_a_smaller_limit_applies_at_once(shelf: Shelf) -> None:
     for number in range(10):
         await shelf.put(b"%d" % number)
     shelf.store.resize(ROOM // 2)
@@ -95,7 +95,7 @@ async def test_less_room_holds_at_once(shelf: Shelf) -> None:
     assert (shelf.entries, shelf.bytes, len(shelf.store)) == (0, 0, 0)
 
 
-async def test_it_counts_what_it_holds_whatever_happens(shelf: Shelf) -> None:
+async def test_sizes_stay_exact_under_random_use(shelf: Shelf) -> None:
     random, sizes, largest = Random(7), {}, 0
     for _ in range(2000):
         key = b"%d" % random.randrange(40)

@@ -1,4 +1,4 @@
-"""A whole answer told as a stream, and a stream put together to the whole answer."""
+"""A complete answer replayed as a stream, and a stream assembled into a complete answer."""
 
 import json
 from typing import Any
@@ -8,23 +8,24 @@ from doubles.replies import chat_events
 from doubles.script import DONE, delta, event, piece, stop, usage
 from doubles.sse import data_of
 
-from gateway.cache.cached_answer import finished, with_id
-from gateway.cache.replay import AnswerAssembler, chunks
+from gateway.cache.cached_answer import finished, replace_id
+from gateway.cache.replay import chunks
+from gateway.cache.stream_assembly import AnswerAssembler
 from gateway.core.call import CHAT, COMPLETIONS, TokenUsage
 
 MANY = 10**6
 
 
-def put_together(*events: bytes, endpoint: str = CHAT, tokens: TokenUsage | None = None) -> Any:
-    """The whole answer, decoded; None where there is none."""
+def assembled(*events: bytes, endpoint: str = CHAT, tokens: TokenUsage | None = None) -> Any:
+    """Return the decoded answer, or None."""
     assembler = AnswerAssembler(endpoint, MANY)
-    for one in (*events, DONE):
-        assembler.feed(one)
-    whole = assembler.whole(tokens)
-    return None if whole is None else json.loads(whole)
+    for part in (*events, DONE):
+        assembler.feed(part)
+    answer = assembler.answer(tokens)
+    return None if answer is None else json.loads(answer)
 
 
-def test_all_that_a_stream_tells_is_in_the_answer() -> None:
+def test_everything_in_a_stream_is_in_the_answer() -> None:
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}
     logprob = {"token": "a", "logprob": -0.10, "bytes": [97], "top_logprobs": []}
     first = {"index": 0, "delta": {"role": "assistant", "reasoning_content": "hm"}, "finish_reason": None}
@@ -41,7 +42,7 @@ def test_all_that_a_stream_tells_is_in_the_answer() -> None:
     }
     events = [event({**head, "choices": [one]}) for one in (first, said, tool, more, last)]
     counts = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
-    assert put_together(*events, event({**head, "choices": [], "usage": counts}), DONE) == {
+    assert assembled(*events, event({**head, "choices": [], "usage": counts}), DONE) == {
         "id": "x-1",
         "object": "chat.completion",
         "created": 5,
@@ -67,17 +68,17 @@ def test_all_that_a_stream_tells_is_in_the_answer() -> None:
     }
 
 
-def test_choices_and_calls_of_tools_are_told_apart_by_their_index() -> None:
+def test_choices_and_tool_calls_are_matched_by_index() -> None:
     def choice(index: int, text: str, finish: str | None = None) -> bytes:
         return event({"choices": [{"index": index, "delta": {"content": text}, "finish_reason": finish}]})
 
-    answer = put_together(choice(1, "c"), choice(0, "a"), choice(1, "d", "stop"), choice(0, "b", "stop"))
+    answer = assembled(choice(1, "c"), choice(0, "a"), choice(1, "d", "stop"), choice(0, "b", "stop"))
     assert [one["message"]["content"] for one in answer["choices"]] == ["ab", "cd"]
     assert [one["index"] for one in answer["choices"]] == [0, 1]
 
 
-def test_usage_comes_from_elsewhere_where_the_stream_does_not_tell() -> None:
-    answer = put_together(*chat_events("a"), tokens=TokenUsage(9, 8, 7, 6))
+def test_usage_is_passed_in_when_the_stream_has_none() -> None:
+    answer = assembled(*chat_events("a"), tokens=TokenUsage(9, 8, 7, 6))
     assert answer["usage"] == {
         "prompt_tokens": 9,
         "completion_tokens": 8,
@@ -85,23 +86,18 @@ def test_usage_comes_from_elsewhere_where_the_stream_does_not_tell() -> None:
         "prompt_tokens_details": {"cached_tokens": 7},
         "completion_tokens_details": {"reasoning_tokens": 6},
     }
-    assert (
-        put_together(*chat_events("a", with_usage=True), tokens=TokenUsage(9, 8))["usage"]["total_tokens"]
-        == 7
-    )
-    assert "usage" not in put_together(*chat_events("a"))
+    assert assembled(*chat_events("a", with_usage=True), tokens=TokenUsage(9, 8))["usage"]["total_tokens"] == 7
+    assert "usage" not in assembled(*chat_events("a"))
 
 
 def test_completions() -> None:
     def chunk(text: str, finish: str | None, logprobs: Any = None) -> bytes:
         choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
-        return event(
-            {"id": "t", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
-        )
+        return event({"id": "t", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]})
 
     one = {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": None, "text_offset": [0]}
     two = {"tokens": ["b"], "token_logprobs": [None], "top_logprobs": None, "text_offset": [1]}
-    answer = put_together(chunk("a", None, one), chunk("b", "stop", two), DONE, endpoint=COMPLETIONS)
+    answer = assembled(chunk("a", None, one), chunk("b", "stop", two), DONE, endpoint=COMPLETIONS)
     assert answer["object"] == "text_completion"
     assert answer["choices"] == [
         {
@@ -133,33 +129,33 @@ def test_completions() -> None:
         [b'data: {"choices":\ndata: []}\n\n', piece("a"), stop()],
     ],
 )
-def test_what_would_lack_something_is_not_put_together(events: list[bytes]) -> None:
-    assert put_together(*events) is None
+def test_an_incomplete_or_unknown_stream_is_not_assembled(events: list[bytes]) -> None:
+    assert assembled(*events) is None
 
 
-def test_nothing_is_kept_of_a_stream_that_is_too_long() -> None:
+def test_a_stream_over_the_limit_is_not_assembled() -> None:
     assembler = AnswerAssembler(CHAT, 500)
     for _ in range(10):
         assembler.feed(piece("x" * 100))
     assembler.feed(stop() + DONE)
-    assert assembler.whole(None) is None
+    assert assembler.answer(None) is None
 
 
-def test_nothing_is_kept_of_a_stream_that_may_lack_a_choice() -> None:
+def test_a_stream_without_done_is_not_assembled() -> None:
     assembler = AnswerAssembler(CHAT, MANY)
     assembler.feed(piece("a") + stop())
-    assert assembler.whole(None) is None
+    assert assembler.answer(None) is None
     assembler.feed(DONE)
-    assert assembler.whole(None) is not None
+    assert assembler.answer(None) is not None
 
 
 def test_comments_and_padding_do_not_matter() -> None:
     padded = event({"choices": [], "obfuscation": "xyz", "usage": None, "kv_transfer_params": None})
-    answer = put_together(b": keep-alive\n\n", padded, b": x\r\ndata:" + piece("a")[5:], stop(), DONE)
+    answer = assembled(b": keep-alive\n\n", padded, b": x\r\ndata:" + piece("a")[5:], stop(), DONE)
     assert answer["choices"][0]["message"]["content"] == "a"
 
 
-def test_a_stream_told_from_an_answer() -> None:
+def test_an_answer_replayed_as_a_stream() -> None:
     answer = {
         "id": "x",
         "object": "chat.completion",
@@ -188,9 +184,9 @@ def test_a_stream_told_from_an_answer() -> None:
     def chunk(change: Any, finish: str | None) -> Any:
         return {**head, "choices": [{"index": 0, "delta": change, "logprobs": None, "finish_reason": finish}]}
 
-    told = data_of(chunks(json.dumps(answer).encode(), CHAT, usage=True))
-    assert told.pop() == "[DONE]"
-    assert [json.loads(one) for one in told] == [
+    events = data_of(chunks(json.dumps(answer).encode(), CHAT, usage=True))
+    assert events.pop() == "[DONE]"
+    assert [json.loads(one) for one in events] == [
         chunk({"role": "assistant", "content": ""}, None),
         chunk({"content": "a"}, None),
         chunk({}, "stop"),
@@ -199,15 +195,15 @@ def test_a_stream_told_from_an_answer() -> None:
     assert len(data_of(chunks(json.dumps(answer).encode(), CHAT, usage=False))) == 4
 
 
-def test_who_says_nothing_and_calls_a_tool_has_no_text() -> None:
+def test_a_message_with_only_tool_calls_has_null_content() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     answer = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-    told = data_of(chunks(json.dumps(answer).encode(), CHAT, usage=False))
-    assert json.loads(told[0])["choices"][0]["delta"] == {"role": "assistant", "content": None}
+    events = data_of(chunks(json.dumps(answer).encode(), CHAT, usage=False))
+    assert json.loads(events[0])["choices"][0]["delta"] == {"role": "assistant", "content": None}
 
 
-def test_answers_that_came_to_their_own_end() -> None:
+def test_finished_answers() -> None:
     def ended(finish: Any, **message: Any) -> bytes:
         return json.dumps({"choices": [{"finish_reason": finish, "message": message}]}).encode()
 
@@ -237,9 +233,9 @@ def test_answers_that_came_to_their_own_end() -> None:
         (b'{"id":"","b":1}', b'{"id":"new","b":1}'),
     ],
 )
-def test_a_new_id_and_nothing_else(before: bytes, after: bytes) -> None:
-    assert with_id(before, "new") == after
+def test_replace_id_changes_only_the_id(before: bytes, after: bytes) -> None:
+    assert replace_id(before, "new") == after
 
 
-def test_usage_chunks_of_the_doubles_are_read() -> None:
-    assert put_together(piece("a"), stop(), usage(3, 4), DONE)["usage"]["completion_tokens"] == 4
+def test_a_usage_chunk_is_read() -> None:
+    assert assembled(piece("a"), stop(), usage(3, 4), DONE)["usage"]["completion_tokens"] == 4

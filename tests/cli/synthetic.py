@@ -1,4 +1,4 @@
-"""Small made-up tables in the layout of RouteLLM's: the strong model gains where certain words stand."""
+"""Small made-up tables in the public ones' layout: the strong model gains where certain words stand."""
 
 import csv
 import json
@@ -6,6 +6,12 @@ from pathlib import Path
 from random import Random
 
 WEAK, STRONG = "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4-1106-preview"
+FUSION = [
+    "mistral-7b-instruct-v0.3",
+    "gemma-2-9b-it",
+    "llama-3.1-8b-instruct",
+    "llama-3.1-nemotron-51b-instruct",
+]
 GAINS = ("violet", "orbit", "enzyme")
 LOSES = ("apple", "river", "window")
 OTHER = ("stone", "paper", "garden", "winter", "carpet", "bottle", "summer", "ladder", "mirror", "pencil")
@@ -26,7 +32,7 @@ def prompts(count: int, seed: int, telling: bool = True) -> list[tuple[str, bool
 
 
 def tables(folder: Path, mmlu: int = 300, gsm8k: int = 150) -> Path:
-    """Both tables and the lists of contaminated rows, one of each table."""
+    """All tables, and the lists of contaminated rows of RouteLLM's, one of each."""
     (folder / "mmlu").mkdir()
     first, second = prompts(mmlu, 1), prompts(gsm8k, 2)
     half = len(first) // 2
@@ -37,6 +43,9 @@ def tables(folder: Path, mmlu: int = 300, gsm8k: int = 150) -> Path:
         [WEAK, STRONG, f"{WEAK}_response", f"{STRONG}_response"],
         [[*row, "2 + 2 = 4\n#### 4" if row[1] else "2 + 2 = 5", "4"] for row in second],
     )
+    third = [[text, *[float(weak)] * 3, float(strong)] for text, weak, strong in prompts(gsm8k, 3)]
+    third[0][2] = third[1][4] = ""  # no score
+    _write(folder / "fusionbench.csv", FUSION, third)
     for table, rows in (("mmlu", first), ("gsm8k", second)):
         line = json.dumps({"train_prompt": "x", "eval_prompt": rows[0][0]})
         (folder / f"contaminated_{table}.jsonl").write_text(line + "\n", encoding="utf-8")

@@ -104,7 +104,7 @@ async def test_failures_by_kind(upstream: FaultUpstream, kind: str) -> None:
     upstream.reply(replies.chat_stream("a"), *[FAILURES[kind]] * 3)
     (of,) = await run(upstream.url, "--requests", "6", "--concurrency", "1")
     assert (of.good, of.errors) == (3, {kind: 3})
-    assert of.said[kind] in ("slow down", "")
+    assert of.messages[kind] in ("slow down", "")
 
 
 async def test_an_answer_that_never_comes_is_a_timeout(upstream: FaultUpstream) -> None:
@@ -154,17 +154,15 @@ def test_json(engine: ThreadedUpstream, capsys: pytest.CaptureFixture[str]) -> N
     assert {row["what"] for row in told["comparison"]} >= {"first token p50", "requests/s"}
 
 
-def test_all_failed_is_status_1_and_said(
-    engine: ThreadedUpstream, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_failed_is_status_1_with_a_message(engine: ThreadedUpstream, capsys: pytest.CaptureFixture[str]) -> None:
     engine.upstream.always(replies.error(401, "Incorrect API key", code="invalid_api_key"))
     assert main(["bench", engine.upstream.url, "--model", "m", "--concurrency", "1"]) == 1
     out, err = capsys.readouterr()
     assert "20 x status 401 invalid_api_key: Incorrect API key\n" in out
-    assert err == "sluice bench: stopped, for the first calls all failed\n"
+    assert err == "sluice bench: stopped, because the first calls all failed\n"
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str], engine: ThreadedUpstream) -> None:
+def test_an_endpoint_that_cannot_be_reached(capsys: pytest.CaptureFixture[str], engine: ThreadedUpstream) -> None:
     url = engine.upstream.url
     engine.wait(engine.upstream.stop())
     assert main(["bench", url, "--model", "m", "--requests", "3"]) == 1
@@ -197,6 +195,6 @@ async def test_what_an_endpoint_says_is_shown_on_one_line(upstream: FaultUpstrea
     message = "two\nlines \x1b[2J" + "x" * 500
     upstream.always([full(compact({"error": {"message": message, "code": "odd\n"}}), 400)])
     (of,) = await run(upstream.url, "--requests", "1")
-    ((kind, said),) = of.said.items()
+    ((kind, said),) = of.messages.items()
     assert (kind, said.startswith("two\\nlines \\x1b")) == ("status 400 odd\\n", True)
     assert len(said) < 80

@@ -30,7 +30,8 @@ def test_the_base_url(url: str, base: str) -> None:
     [
         ([], {"requests": 100, "duration": None, "concurrency": 8, "rate": None, "stream": True}),
         (["--duration", "10s"], {"requests": None, "duration": 10.0}),
-        (["--rate", "2.5"], {"rate": 2.5}),
+        (["--rate", "2.5"], {"rate": 2.5, "arrivals": "poisson"}),
+        (["--rate", "2.5", "--arrivals", "constant"], {"rate": 2.5, "arrivals": "constant"}),
         (["--prompt-tokens", "7"], {"prompt_tokens": (7, 7)}),
         (["--prompt-tokens", "128,1024"], {"prompt_tokens": (128, 1024)}),
         (["--no-stream"], {"stream": False}),
@@ -77,6 +78,8 @@ def test_models_and_keys_are_for_all_or_one_for_each() -> None:
         ["http://["],
         ["http://a", "--rate", "nan"],
         ["http://a", "--rate", "1", "--concurrency", "2"],
+        ["http://a", "--arrivals", "constant"],
+        ["http://a", "--rate", "1", "--arrivals", "uniform"],
         ["http://a", "--requests", "0"],
         ["http://a", "--requests", "1", "--duration", "1s"],
         ["http://a", "--duration", "0s"],

@@ -13,7 +13,7 @@ def sample(total: float, first: float | None = None, output: int = 10, error: st
     return one
 
 
-def stretch(*samples: TimedCall, seconds: float = 2.0) -> Run:
+def run_of(*samples: TimedCall, seconds: float = 2.0) -> Run:
     return Run(list(samples), seconds)
 
 
@@ -34,9 +34,7 @@ def test_percentiles_by_the_nearest_rank(values: list[float], expected: Spread |
 def test_figures_are_of_good_calls_and_failures_are_counted() -> None:
     first, second = sample(0.5, 0.25), sample(1.0, 0.5, output=30)
     first.gaps.extend([0.125, 0.25])
-    of = figures(
-        [stretch(first, sample(9.0, error="timeout")), stretch(second, sample(9.0, error="timeout"))]
-    )
+    of = figures([run_of(first, sample(9.0, error="timeout")), run_of(second, sample(9.0, error="timeout"))])
     assert (of.good, of.failed, of.seconds, of.per_second) == (2, 2, 4.0, 0.5)
     assert (of.input_tokens, of.output_tokens, of.output_per_second) == (5, 20, 10)
     assert (of.first_token, of.between_tokens) == (Spread(0.25, 0.5, 0.5), Spread(0.125, 0.25, 0.25))
@@ -51,7 +49,7 @@ def test_no_call_at_all() -> None:
 
 def compared(first: list[float], second: list[float]) -> dict[str, tuple[float, str]]:
     """Ratio and remark of each figure, for rounds of one call that takes so long."""
-    found = differences(*([stretch(sample(total)) for total in side] for side in (first, second)))
+    found = differences(*([run_of(sample(total)) for total in side] for side in (first, second)))
     return {one.what: (round(one.ratio, 3), one.remark) for one in found}
 
 
@@ -75,11 +73,11 @@ def test_few_rounds_tell_nothing() -> None:
 
 
 def test_an_interrupted_round_and_rounds_without_a_good_call_are_left_out_of_the_rounds() -> None:
-    bad = stretch(sample(1.0, error="timeout"))
-    one, other = stretch(sample(1.0)), stretch(sample(2.0))
+    bad = run_of(sample(1.0, error="timeout"))
+    one, other = run_of(sample(1.0)), run_of(sample(2.0))
     (whole, *_) = differences([one, bad, one], [other, other])
     assert (whole.what, whole.ratios) == ("whole call p50", [2.0])
 
 
 def test_what_only_one_of_them_has_is_not_compared() -> None:
-    assert differences([stretch(sample(1.0, error="timeout"))], [stretch(sample(1.0))]) == []
+    assert differences([run_of(sample(1.0, error="timeout"))], [run_of(sample(1.0))]) == []

@@ -1,4 +1,4 @@
-"""The command line's edges: mistakes of usage, Ctrl-C, and output that nobody takes."""
+"""The command line: usage errors, Ctrl-C, and output that nobody reads."""
 
 import os
 import signal
@@ -27,18 +27,19 @@ def command(folder: Path, *arguments: str, url: str = "http://127.0.0.1:1/v1") -
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ([], "sluice: the following arguments are required: COMMAND"),
         (["sreve"], "sluice: argument COMMAND: invalid choice: 'sreve'"),
         (["serve", "--port", "70000"], "sluice serve: argument --port: a port is a number from 0 to 65535"),
         (["serve", "--port", "x"], "sluice serve: argument --port: a port is a number from 0 to 65535"),
         (["serve", "--workers", "0"], "sluice serve: argument --workers: give a whole number from 1"),
         (["check", "--config"], "sluice check: argument --config: expected one argument"),
-        (["check", "two\nlines"], "sluice: unrecognized arguments: two lines"),
+        (["check", "a.yaml", "two\nlines"], "sluice: unrecognized arguments: two lines"),
+        (
+            ["check", "a.yaml", "--config", "b.yaml"],
+            "sluice: two configs: a.yaml and --config b.yaml; give one",
+        ),
     ],
 )
-def test_wrong_usage_is_one_line_and_status_2(
-    wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_one_line_and_status_2(wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(wrong)
     assert ended.value.code == 2
@@ -46,6 +47,35 @@ def test_wrong_usage_is_one_line_and_status_2(
     assert out == ""
     assert err.startswith(said)
     assert err.count("\n") == 1
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("usage: sluice")
+    assert all(name in out for name in ("serve", "check", "prices", "report", "top", "bench", "up"))
+    assert err == ""
+
+
+@pytest.mark.parametrize("name", ["check", "prices", "report", "top"])
+def test_the_config_may_be_given_without_an_option(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "mine.yaml")
+    assert main([name, file]) == main([name, file, "--config", file]) == 2
+    assert capsys.readouterr().err.count(f"{file}: no such file") == 2
+
+
+def test_serve_takes_the_config_without_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Path] = []
+
+    def serve(path: Path, *_: object) -> int:
+        served.append(path)
+        return 0
+
+    monkeypatch.setattr("gateway.cli.serve.serve", serve)
+    assert main(["serve", "mine.yaml"]) == main(["serve", "--port", "0", "mine.yaml"]) == 0
+    assert served == [Path("mine.yaml")] * 2
 
 
 def test_ctrl_c_before_the_gateway_runs_is_130_and_silent(

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from doubles.redis_server import RedisServer
 from doubles.settings import settings
+from rich.cells import cell_len
 
 from gateway.cli.main import main
 from gateway.core.budget_calendar import Calendar
@@ -40,7 +41,7 @@ def today() -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, today: str) -> Path:
-    """With a config, and a file with a request of today and one of long ago."""
+    """A folder with a config, and a usage file with a request of today and an old one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SLUICE_CONFIG", raising=False)
     put(tmp_path, {"store": "sqlite", "path": "usage.db"})
@@ -66,10 +67,10 @@ def figures(capsys: pytest.CaptureFixture[str], *options: str) -> Any:
 
 
 def test_the_last_thirty_days(folder: Path, capsys: pytest.CaptureFixture[str], today: str):
-    told = figures(capsys)
-    assert (told["to"], told["requests"]["compared"]) == (today, 1)
+    report = figures(capsys)
+    assert (report["to"], report["requests"]["compared"]) == (today, 1)
     assert figures(capsys, "--days", "1")["from"] == today
-    assert (told["baselines"]["declared"]["usd"], told["actual_usd"]) == ("4", "1")
+    assert (report["baselines"]["declared"]["usd"], report["actual_usd"]) == ("4", "1")
 
 
 def test_from_one_day_to_another(folder: Path, capsys: pytest.CaptureFixture[str], today: str):
@@ -78,9 +79,25 @@ def test_from_one_day_to_another(folder: Path, capsys: pytest.CaptureFixture[str
     assert figures(capsys, "--to", EARLIER)["from"] == "2025-12-17"
 
 
-def test_the_page_and_the_picture_are_written_where_they_are_told(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-):
+@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_text_fits_the_terminal(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+    language: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["report", "--format", "text", "--lang", language]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 40
+    assert max(map(cell_len, lines)) <= columns
+    assert not any(mark in line for line in lines for mark in ("| ", "**", "`", "## ", "\x1b"))
+    assert any("m-small" in line for line in lines)
+
+
+def test_the_page_and_the_chart_are_written_to_the_given_files(folder: Path, capsys: pytest.CaptureFixture[str]):
     (folder / "out").mkdir()
     assert main(["report", "--lang", "ko", "--out", "out/page.md", "--chart", "chart.svg"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -100,7 +117,7 @@ def test_the_page_and_the_picture_are_written_where_they_are_told(
         (["--from", "1999-01-01"], "a report covers at most 3660 days"),
     ],
 )
-def test_days_that_make_no_sense_are_one_line_and_status_2(
+def test_invalid_days_are_one_line_and_status_2(
     folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
 ):
     assert main(["report", *options]) == 2
@@ -135,13 +152,13 @@ def test_a_config_with_problems_is_status_2(folder: Path, capsys: pytest.Capture
     assert "models" in capsys.readouterr().err
 
 
-def test_where_nothing_is_kept_it_says_so(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_without_recorded_usage_it_says_so(folder: Path, capsys: pytest.CaptureFixture[str]):
     put(folder, {"store": "off"})
     assert main(["report"]) == 2
-    assert "usage is not kept" in capsys.readouterr().err
+    assert "usage is not recorded" in capsys.readouterr().err
 
 
-def test_no_file_is_made_where_there_is_none(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_missing_file_is_not_created(folder: Path, capsys: pytest.CaptureFixture[str]):
     put(folder, {"store": "sqlite", "path": "other.db"})
     assert main(["report"]) == 0
     assert capsys.readouterr().out.startswith("No request from ")
@@ -149,7 +166,7 @@ def test_no_file_is_made_where_there_is_none(folder: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(("language", "said"), [("en", "No request from"), ("ko", "기간의 요청이 없습니다.")])
-def test_days_without_a_request_are_one_line_that_says_what_to_do(
+def test_days_without_requests_are_one_line_with_advice(
     folder: Path, capsys: pytest.CaptureFixture[str], language: str, said: str
 ):
     assert main(["report", "--from", "2026-01-16", "--to", "2026-01-31", "--lang", language]) == 0
@@ -172,7 +189,7 @@ def test_a_file_that_cannot_be_read_is_status_1(folder: Path, capsys: pytest.Cap
     assert "another program" in err
 
 
-def test_a_place_that_cannot_be_written_is_status_1(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_unwritable_path_is_status_1(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", "--out", "nowhere/page.md"]) == 1
     assert "nowhere/page.md" in capsys.readouterr().err
 

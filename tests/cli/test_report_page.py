@@ -1,4 +1,4 @@
-"""The page, the figures and the picture, from books that were written by hand."""
+"""The page, the figures and the chart of hand-written usage."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gateway.cli.report.markdown import Page
-from gateway.cli.report.messages import LANGUAGES, _words
+from gateway.cli.report.messages import LANGUAGES, _messages
 from gateway.cli.report.rounding import Rounding, percent
 from gateway.cli.report.waterfall_svg import svg
 from gateway.config.load import load
@@ -19,7 +19,7 @@ from gateway.reporting.figures import ReportFigures, figures
 from gateway.reporting.json_output import as_json
 from gateway.reporting.period import Period
 from gateway.reporting.sources import Machine, Priced, prices
-from gateway.usage.savings import ALONE, DECLARED, SPARED, Alternative, Saving
+from gateway.usage.savings import BASELINE, CALL_PARTS, CANDIDATE, Alternative, Saving
 from gateway.usage.savings_breakdown import Single
 from gateway.usage.store import UsageRow, UsageSnapshot
 
@@ -28,8 +28,8 @@ PERIOD = Period("2026-11-28", "2026-11-30", "Asia/Seoul")
 EMPTY = UsageSnapshot([], [], [])
 
 
-def books() -> UsageSnapshot:
-    """Ten dollars of baseline, of which four were kept, one shared, and three paid, one of them in vain."""
+def usage() -> UsageSnapshot:
+    """Ten dollars of baseline: four cached, one shared, three paid, one of them for a failed attempt."""
     return UsageSnapshot(
         [
             UsageRow(DAY, "team-a", "small", "paid", 4, 1000, 100, 200, 0, 3 * NANO, estimated=1),
@@ -40,7 +40,7 @@ def books() -> UsageSnapshot:
             Saving(
                 DAY, "team-a", "small", "paid",
                 compared=3, failed=1, elsewhere=2, baseline=5 * NANO, cheapest=4 * NANO,
-                plain=2 * NANO + NANO // 2, paid=2 * NANO, waste=NANO, merged=3, spared=2 * SPARED,
+                plain=2 * NANO + NANO // 2, paid=2 * NANO, waste=NANO, merged=3, spared=2 * CALL_PARTS,
             ),
             Saving(
                 DAY, "team-b", "small", "cache",
@@ -50,10 +50,10 @@ def books() -> UsageSnapshot:
             Saving(DAY, "team-b", "odd", "new", uncompared=1, unpriced_input=50, unpriced_output=5),
         ],
         [
-            Alternative(DAY, "small", DECLARED, "dear/large", 6, 10 * NANO),
-            Alternative(DAY, "small", ALONE, "dear/large", 6, 10 * NANO),
-            Alternative(DAY, "small", ALONE, "cheap/s", 6, 6 * NANO),
-            Alternative(DAY, "small", ALONE, "tiny/t", 5, 1),
+            Alternative(DAY, "small", BASELINE, "dear/large", 6, 10 * NANO),
+            Alternative(DAY, "small", CANDIDATE, "dear/large", 6, 10 * NANO),
+            Alternative(DAY, "small", CANDIDATE, "cheap/s", 6, 6 * NANO),
+            Alternative(DAY, "small", CANDIDATE, "tiny/t", 5, 1),
         ],
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def report(of: UsageSnapshot | None = None) -> ReportFigures:
         Priced("small", "paid", "up|small", price, "config"),
         Priced("odd", "new", "new", None, "unknown"),
     ]
-    return figures(books() if of is None else of, PERIOD, priced)
+    return figures(usage() if of is None else of, PERIOD, priced)
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -82,12 +82,12 @@ def test_the_sums():
         ("provider_prefix_cache", 0.5),
         ("routing", 2.5),
         ("batch", 0),
-        ("attempts_in_vain", -1),
+        ("failed_attempts", -1),
     ]
     assert (found.baseline, found.actual, found.saved) == (10 * NANO, 3 * NANO, 7 * NANO)
     assert (found.sums.cheapest, found.single, found.outside) == (6 * NANO, 6 * NANO, 7)
-    assert (found.requests, found.unrecorded, found.spared_calls) == (9, 1, 2)
-    assert found.singles == {"small": Single("small", "cheap/s", 6 * NANO)}, "tiny/t has not served all"
+    assert (found.requests, found.unrecorded, found.avoided_calls) == (9, 1, 2)
+    assert found.singles == {"small": Single("small", "cheap/s", 6 * NANO)}, "tiny/t could not serve all"
 
 
 def test_the_page_in_english():
@@ -103,7 +103,7 @@ def test_the_page_in_english():
     ]
     steps = [row[1] for row in rows(page, "Where the difference comes from")]
     assert steps == ["10.0000", "-4.0000", "-1.0000", "-0.5000", "-2.5000", "0.0000", "1.0000", "3.0000"]
-    assert "it spared 2 upstream calls" in page
+    assert "it avoided 2 upstream calls" in page
     assert rows(page, "By key")[-1] == [
         "all", "9", "6", "3", "2", "10.0000", "3.0000", "7.0000", "70.0 %",
     ]  # fmt: skip
@@ -111,7 +111,7 @@ def test_the_page_in_english():
         "- 1 requests were not served",
         "- 1 requests cannot be compared",
         "- 2 attempts have no known price: 50 input and 5 output tokens.",
-        "- 1 requests were booked before comparing began.",
+        "- 1 requests were recorded before comparison was available.",
         "- The tokens of 1 attempts are estimated",
     ):
         assert line in page
@@ -124,9 +124,7 @@ def test_the_page_in_english():
 def test_the_page_in_korean_says_the_same():
     english, korean = (Page(report(), language).text() for language in LANGUAGES)
     numbers = re.compile(r"\d[\d,.]*")
-    tables = [
-        [numbers.findall(line) for line in page.splitlines() if "|" in line] for page in (english, korean)
-    ]
+    tables = [[numbers.findall(line) for line in page.splitlines() if "|" in line] for page in (english, korean)]
     assert tables[0] == tables[1]
     assert "품질은 측정하지 않았습니다" in korean
     assert not re.search(r"\{\w+\}", english + korean)
@@ -134,71 +132,67 @@ def test_the_page_in_korean_says_the_same():
     assert re.findall(r"[A-Za-z]{3,}", words) == []
 
 
-def test_every_word_is_there_in_both_languages_with_the_same_values():
-    for key, told in _words().items():
-        assert set(told) == set(LANGUAGES), key
-        assert sorted(re.findall(r"\{\w+\}", told["en"])) == sorted(re.findall(r"\{\w+\}", told["ko"])), key
+def test_every_text_exists_in_both_languages_with_the_same_values():
+    for key, texts in _messages().items():
+        assert set(texts) == set(LANGUAGES), key
+        assert sorted(re.findall(r"\{\w+\}", texts["en"])) == sorted(re.findall(r"\{\w+\}", texts["ko"])), key
 
 
 def test_json_is_exact_and_adds_up():
-    told = json.loads(json.dumps(as_json(report())))
-    assert (told["from"], told["to"], told["timezone"]) == (*PERIOD[:2], "Asia/Seoul")
-    saved = sum(float(part["saved_usd"]) for part in told["parts"])
-    declared = told["baselines"]["declared"]
-    assert saved == float(declared["usd"]) - float(told["actual_usd"]) == float(declared["saved_usd"])
-    assert declared["names"] == [
-        {"model": "small", "name": "dear/large", "from": DAY, "to": DAY, "requests": 6}
-    ]
-    assert told["baselines"]["best_single"]["names"] == {"small": "cheap/s"}
-    assert told["left_out"] == {
+    document = json.loads(json.dumps(as_json(report())))
+    assert (document["from"], document["to"], document["timezone"]) == (*PERIOD[:2], "Asia/Seoul")
+    saved = sum(float(part["saved_usd"]) for part in document["parts"])
+    declared = document["baselines"]["declared"]
+    assert saved == float(declared["usd"]) - float(document["actual_usd"]) == float(declared["saved_usd"])
+    assert declared["names"] == [{"model": "small", "name": "dear/large", "from": DAY, "to": DAY, "requests": 6}]
+    assert document["baselines"]["best_single"]["names"] == {"small": "cheap/s"}
+    assert document["left_out"] == {
         "usd": "0.000000007",
         "unpriced_attempts": 2,
         "unpriced_tokens": {"input": 50, "output": 5},
     }
-    assert told["quality"] == {"measured": False, "answered_by_another_candidate": 2}
-    assert told["requests"]["not_recorded"] == 1
-    assert sum(float(one["actual_usd"]) for one in told["models"]) == float(told["actual_usd"])
+    assert document["quality"] == {"measured": False, "answered_by_another_candidate": 2}
+    assert document["requests"]["not_recorded"] == 1
+    assert sum(float(one["actual_usd"]) for one in document["models"]) == float(document["actual_usd"])
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_nothing_is_said_of_nothing(language):
+def test_a_report_without_requests_is_one_line(language):
     page = Page(report(EMPTY), language).text()
-    told = as_json(report(EMPTY))
+    document = as_json(report(EMPTY))
     assert page.count("\n") == 1
     assert "#" not in page
     assert "|" not in page
-    assert told["baselines"]["declared"]["saved_share"] is None
+    assert document["baselines"]["declared"]["saved_share"] is None
     assert ElementTree.fromstring(svg(report(EMPTY), language)).tag.endswith("svg")
 
 
-def test_what_costs_more_than_its_baseline_is_said_as_it_is():
-    dear = UsageSnapshot(
-        [], [Saving(DAY, "k", "m", "u", compared=1, elsewhere=1, baseline=5, plain=9, paid=9)], []
-    )
+def test_costs_above_the_baseline_are_reported_as_such():
+    dear = UsageSnapshot([], [Saving(DAY, "k", "m", "u", compared=1, elsewhere=1, baseline=5, plain=9, paid=9)], [])
     page = Page(report(dear), "en").text()
     assert "more was paid" in page
     assert "less (" not in page
     assert dict(report(dear).parts)["routing"] == -4
 
 
-def test_a_model_that_no_candidate_could_serve_alone_has_no_best_single():
-    found = report(books()._replace(alternatives=[Alternative(DAY, "small", ALONE, "tiny/t", 5, 1)]))
+def test_a_model_that_no_single_candidate_could_serve_has_no_best_single():
+    found = report(usage()._replace(alternatives=[Alternative(DAY, "small", CANDIDATE, "tiny/t", 5, 1)]))
     assert found.single is None
     page = Page(found, "en").text()
     assert ["the best single candidate", "–", "3.0000", "–", "–"] in rows(page, "Compared with what?")
-    assert "For `small` no single candidate" in page
+    assert "For `small`, no single candidate" in page
 
 
-def test_machines_are_told_beside_the_saving():
+def test_machine_costs_are_listed_beside_the_savings():
     machine = Machine("local", 2 * NANO, 24)
-    found = figures(books(), PERIOD, [Priced("small", "bare", "s", Price(0, 0, 0), "own engine")], [machine])
+    found = figures(usage(), PERIOD, [Priced("small", "bare", "s", Price(0, 0, 0), "self-hosted")], [machine])
     page = Page(found, "en").text()
     assert "- local: 2 USD an hour for 24 hours, 48.0000 USD" in page
     assert "the difference to the baseline is -41.0000 USD" in page
-    assert "`bare` has a token price of 0 and states no `gpu_hour_usd`" in page
+    assert "`bare` has a token price of 0 and no `gpu_hour_usd`" in page
 
 
-def test_the_picture_shows_each_step_from_where_the_last_one_ended():
+def test_each_bar_of_the_chart_starts_where_the_last_one_ended():
     drawn = ElementTree.fromstring(svg(report(), "en"))
     bars = [one for one in drawn.iter() if one.get("class") in ("total", "less", "more")]
     spans = [(float(one.get("x", 0)), float(one.get("width", 0))) for one in bars]
@@ -224,7 +218,7 @@ def test_the_picture_shows_each_step_from_where_the_last_one_ended():
         (999, 1000, "0.000001"),
     ],
 )
-def test_money_is_rounded_by_the_page_s_largest(nanos: int, largest: int, text: str):
+def test_money_is_rounded_by_the_largest_amount(nanos: int, largest: int, text: str):
     money = Rounding(largest)
     assert money.text(money.units(nanos)) == text
 
@@ -236,19 +230,17 @@ def test_shares(part: int, whole: int, text: str):
     assert percent(part, whole) == text
 
 
-def test_a_configured_price_that_the_catalogue_contradicts_is_told(tmp_path: Path):
+def test_a_configured_price_that_differs_from_the_catalogue_is_listed(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     price = "price: {input: %s, output: 10, cached_input: 1.25}"
     candidate = f"candidates: [{{upstream: openai, model: gpt-4o, {price}}}]"
-    models = "".join(
-        f"  {name}: {{{candidate % given}}}\n" for name, given in (("same", 2.5), ("other", 2.4))
-    )
+    models = "".join(f"  {name}: {{{candidate % given}}}\n" for name, given in (("same", 2.5), ("other", 2.4)))
     text = 'upstreams: {openai: {base_url: "https://api.openai.com/v1"}}\nmodels:\n' + models
     file.write_text(text, encoding="utf-8")
     config = load(file, {}).config
     assert config is not None
     found = list(prices(config, Pricing(lambda: 1_800_000_000.0)))
     assert [(one.model, one.listed is not None) for one in found] == [("same", False), ("other", True)]
-    page = Page(figures(books(), PERIOD, found), "en").text()
+    page = Page(figures(usage(), PERIOD, found), "en").text()
     assert page.count("The configured price of `gpt-4o` at openai differs from that of genai-prices") == 1
     assert "2.5 in, 10 out, 1.25 cached" in page

@@ -12,7 +12,7 @@ from gateway.cli.bench.options import describe
 from gateway.cli.import_litellm.run import run
 from gateway.cli.top.samples import EMPTY, scraped
 from gateway.cli.top.screen import screen
-from gateway.cli.top.view_model import CacheView, UpstreamView, Used, view_model
+from gateway.cli.top.view_model import AdminAnswers, UpstreamView, UsedRow, view_model
 
 DOCS = ROOT / "docs"
 SCRAPE = """\
@@ -27,8 +27,8 @@ sluice_limit_rejections_total{key="nightly",limit="rpm"} 1.0
 
 def test_the_screen_of_the_page_has_the_columns_of_the_real_one() -> None:
     shown, _comparison = blocks(DOCS / "monitoring.md", "text")
-    usage = [Used("2026-11-19", "team-a", "small", 1, 1, 1, "0")]
-    answers = CacheView(scraped(SCRAPE), "ready", {"local": UpstreamView("up", 0, 0, "closed")}, usage, "")
+    usage = [UsedRow("2026-11-19", "team-a", "small", 1, 1, 1, "0")]
+    answers = AdminAnswers(scraped(SCRAPE), "ready", {"local": UpstreamView("up", 0, 0, "closed")}, usage, "")
     console = Console(file=io.StringIO(), width=80)
     console.print(screen(view_model(answers, EMPTY, 1.0, EMPTY), "http://h", "the last 1 s", 80))
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
@@ -57,10 +57,10 @@ def test_the_table_of_options_is_that_of_the_command() -> None:
 
 def test_the_import_of_the_page_is_a_real_one(tmp_path: Path) -> None:
     page = DOCS / "coming-from-litellm.md"
-    theirs, told = blocks(page, "text")
-    ours, _keys = blocks(page, "yaml")
+    litellm, notes = blocks(page, "text")
+    converted, _keys = blocks(page, "yaml")
     source = tmp_path / "config.yaml"
-    source.write_text(theirs, encoding="utf-8")
+    source.write_text(litellm, encoding="utf-8")
     out, err = io.StringIO(), io.StringIO()
     assert run(str(source), None, out=out, err=err) == 0
-    assert (out.getvalue(), err.getvalue()) == (ours, told)
+    assert (out.getvalue(), err.getvalue()) == (converted, notes)

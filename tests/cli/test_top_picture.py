@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gateway.cli.top.samples import EMPTY, Series
 from gateway.cli.top.screen import screen
-from gateway.cli.top.view_model import CacheView, Screen, UpstreamView, Used, view_model
+from gateway.cli.top.view_model import AdminAnswers, Screen, UpstreamView, UsedRow, view_model
 
 
 def series(**values: float) -> Series:
@@ -52,12 +52,12 @@ GROWTH = series(
     sluice_cache_requests_total__result_is_bypass=9,
 )
 USAGE = [
-    Used("2026-11-18", "team", "small", 99, 9, 9, "9"),
-    Used("2026-11-19", "team", "small", 2, 30, 3, "0.000012"),
-    Used("2026-11-19", "team", "small", 1, 10, 1, "0.000001"),
-    Used("2026-11-19", "other", "large", 5, 50, 5, "0.25"),
+    UsedRow("2026-11-18", "team", "small", 99, 9, 9, "9"),
+    UsedRow("2026-11-19", "team", "small", 2, 30, 3, "0.000012"),
+    UsedRow("2026-11-19", "team", "small", 1, 10, 1, "0.000001"),
+    UsedRow("2026-11-19", "other", "large", 5, 50, 5, "0.25"),
 ]
-ANSWERS = CacheView(NOW, "ready", {"local": UpstreamView("up", 3, 2, "half-open")}, USAGE, "")
+ANSWERS = AdminAnswers(NOW, "ready", {"local": UpstreamView("up", 3, 2, "half-open")}, USAGE, "")
 
 
 @pytest.fixture
@@ -65,10 +65,20 @@ def shown() -> Screen:
     return view_model(ANSWERS, GROWTH, 4.0, GROWTH)
 
 
+def test_the_last_error_of_an_upstream_is_shown_with_its_time() -> None:
+    error = {"at": "2026-11-19T10:11:12+00:00", "message": "it does not speak TLS"}
+    views = {"local": UpstreamView("failing", 0, 0, "closed", error), "other": UpstreamView("up", 0, 0, "closed")}
+    picture = view_model(AdminAnswers(NOW, "ready", views, USAGE, ""), GROWTH, 4.0, GROWTH)
+    out = io.StringIO()
+    Console(file=out, width=80).print(screen(picture, "here", "now", 80))
+    assert "local     10:11:12  it does not speak TLS" in out.getvalue()
+    assert "failing" in out.getvalue()
+
+
 def test_the_head(shown: Screen) -> None:
     assert (shown.version, shown.ready, shown.generation) == ("9", "ready", 3)
     assert (shown.reload_refused, shown.redis_up) == (True, False)
-    without = view_model(CacheView(EMPTY, "draining", {}, [], "off"), EMPTY, 0.0, EMPTY)
+    without = view_model(AdminAnswers(EMPTY, "draining", {}, [], "off"), EMPTY, 0.0, EMPTY)
     assert (without.version, without.reload_refused, without.redis_up) == ("?", False, None)
 
 
@@ -152,9 +162,7 @@ def test_wide_screens_have_two_sides(shown: Screen) -> None:
 
 def test_names_are_neither_markup_nor_commands_for_the_terminal() -> None:
     odd = "[red]\x1b[2Jx"
-    answers = CacheView(
-        EMPTY, odd, {odd: UpstreamView(odd, 0, 0, odd)}, [Used("d", odd, odd, 1, 1, 1, "0")], odd
-    )
+    answers = AdminAnswers(EMPTY, odd, {odd: UpstreamView(odd, 0, 0, odd)}, [UsedRow("d", odd, odd, 1, 1, 1, "0")], odd)
     text = "\n".join(drawn(view_model(answers, EMPTY, 0.0, EMPTY), 200))
     assert "\x1b" not in text
     assert "[red]\\x1b[2Jx" in text

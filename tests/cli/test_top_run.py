@@ -60,7 +60,7 @@ async def test_one_screen_of_a_real_gateway(
 async def test_without_a_ledger_it_says_so(gateway: InProcessGateway) -> None:
     shown = console()
     await once(f"http://127.0.0.1:{gateway.admin_port}", 0.1, shown, io.StringIO())
-    assert "not kept" in text(shown)
+    assert "not recorded" in text(shown)
 
 
 async def test_once_and_nobody_there(closed: int) -> None:
@@ -76,9 +76,7 @@ async def test_somebody_else_there(gateway: InProcessGateway) -> None:
             await admin.read()
 
 
-async def test_a_gateway_that_goes_away_leaves_its_last_screen(
-    gateway: InProcessGateway, closed: int
-) -> None:
+async def test_a_gateway_that_goes_away_leaves_its_last_screen(gateway: InProcessGateway, closed: int) -> None:
     shown = console()
     hours = iter(["10:00", "11:00"])
     watch = LiveView("here", shown, lambda: next(hours))
@@ -87,7 +85,7 @@ async def test_a_gateway_that_goes_away_leaves_its_last_screen(
         AdminPort(f"http://127.0.0.1:{closed}") as away,
     ):
         for admin in (there, away, away, there, away):
-            shown.print(await watch.look(admin))
+            shown.print(await watch.refresh(admin))
     assert text(shown).count("upstreams") == 5
     assert [line.rpartition("since ")[2] for line in text(shown).splitlines() if "trying again" in line] == [
         "10:00)",
@@ -99,7 +97,7 @@ async def test_a_gateway_that_goes_away_leaves_its_last_screen(
 async def test_a_gateway_that_was_never_there(closed: int) -> None:
     shown = console()
     async with AdminPort(f"http://127.0.0.1:{closed}") as admin:
-        shown.print(await LiveView("here", shown).look(admin))
+        shown.print(await LiveView("here", shown).refresh(admin))
     assert "connection refused; trying again" in text(shown)
 
 
@@ -217,9 +215,7 @@ async def test_the_live_view_without_a_terminal_goes_on_until_it_is_stopped(
             await asyncio.Event().wait()
 
     monkeypatch.setattr(top, "_pause", pause)
-    watching = asyncio.create_task(
-        top._watch(LiveView(f"http://127.0.0.1:{gateway.admin_port}", shown), 1.0, shown)
-    )
+    watching = asyncio.create_task(top._watch(LiveView(f"http://127.0.0.1:{gateway.admin_port}", shown), 1.0, shown))
     async with asyncio.timeout(5):
         await seen.wait()
     watching.cancel()

@@ -41,7 +41,7 @@ def test_sums_by_labels() -> None:
     assert (series.has("sluice_upstream_inflight"), series.has("sluice_redis_up")) == (True, False)
 
 
-def test_what_is_no_prometheus_text_is_told() -> None:
+def test_anything_but_prometheus_text_is_an_error() -> None:
     with pytest.raises(ValueError):
         scraped("<html>")
 
@@ -59,9 +59,7 @@ def test_what_is_no_prometheus_text_is_told() -> None:
         (0.5, [(INF, 4)], 0.0),
     ],
 )
-def test_quantiles_out_of_buckets(
-    share: float, buckets: list[tuple[float, float]], expected: float | None
-) -> None:
+def test_quantiles_out_of_buckets(share: float, buckets: list[tuple[float, float]], expected: float | None) -> None:
     assert quantile(share, buckets) == (expected if expected is None else pytest.approx(expected))
 
 

@@ -24,7 +24,7 @@ def load_text(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def good(load_text: Load) -> Callable[..., Loaded]:
-    """Loads a config that must be right."""
+    """Loads a config that must be valid."""
 
     def loads(text: str, environ: Mapping[str, str] | None = None) -> Loaded:
         loaded = load_text(text, environ)
@@ -36,8 +36,8 @@ def good(load_text: Load) -> Callable[..., Loaded]:
 
 
 @pytest.fixture
-def told(load_text: Load) -> Callable[..., dict[str, str]]:
-    """Loads a config that must be wrong; gives the message at each place."""
+def problems_of(load_text: Load) -> Callable[..., dict[str, str]]:
+    """Loads a config that must be invalid and returns its messages by path."""
 
     def loads(text: str | bytes, environ: Mapping[str, str] | None = None) -> dict[str, str]:
         loaded = load_text(text, environ)

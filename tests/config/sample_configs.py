@@ -9,8 +9,8 @@ models:
 
 FULL = """\
 server:
-  {host: "::1", port: 0, workers: 2, max_body: 1MiB, max_body_memory: 8MiB, body_timeout: 5,
-   keepalive_timeout: 1m, max_queue: 0, heartbeat: off,
+  {host: "::1", port: 0, workers: 2, max_body: 1MiB, max_answer: 2MiB, max_body_memory: 8MiB,
+   body_timeout: 5,   keepalive_timeout: 1m, max_queue: 0, heartbeat: off,
    cors_origins: ["*", "https://app.example.com"], timezone: UTC,
    drain: {delay: 1s, timeout: 0}}
 admin: {host: localhost, port: 0}
@@ -33,6 +33,7 @@ upstreams:
     rate: {rpm: 3, tpm: 4}
     timeouts: {connect: 1s, first_byte: 2s, idle: 3s, total: 4s}
     breaker: {failures: 1, open_for: 1s, max_open_for: 2s}
+    ask_usage: false
     gpu_hour_usd: 2.5
     cache_salt: tenant
 models:
@@ -45,7 +46,7 @@ models:
     route: complexity
     complexity: {strong_share: 0.5, usd_per_day: 3, max_strong_share_per_key: 0.8, weights: w.json}
     cascade: {enabled: true, checks: [finish, json], min_logprob: -0.5}
-    shadow: {share: 0.01, path: /var/lib/shadow.jsonl}
+    shadow: {share: 0.01, max_per_minute: 10, path: /var/lib/shadow.jsonl}
     fallbacks: [t]
     on_overflow: middle_out
     batching: {max_size: 8}

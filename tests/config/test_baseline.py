@@ -37,7 +37,7 @@ def candidate(found: Loaded):
     return routes(found.config, lambda one, upstream: None)["small"].baseline
 
 
-def test_without_one_it_is_the_first_candidate(loaded):
+def test_without_a_baseline_it_is_the_first_candidate(loaded):
     one = candidate(loaded("null"))
     assert (one.upstream, one.model) == ("a", "small")
 
@@ -47,7 +47,7 @@ def test_a_model_stands_for_its_first_candidate(loaded):
     assert (one.upstream, one.model) == ("b", "big")
 
 
-def test_a_price_is_one_of_nobodys(loaded):
+def test_a_price_belongs_to_no_upstream(loaded):
     one = candidate(loaded("{price: {input: 3, output: 15}}"))
     assert (one.upstream, one.model, one.price) == (
         "",
@@ -71,11 +71,11 @@ def test_it_is_shown_as_it_is_written(loaded, written):
         ("[large]", f"models.small.baseline: {NAME}; found a list"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(loaded, written, problem):
+def test_a_mistake_is_reported_with_its_path(loaded, written, problem):
     assert problem in [str(one) for one in loaded(written).problems]
 
 
-def test_one_that_is_left_out_with_its_upstream_is_told(loaded):
+def test_a_baseline_left_out_with_its_upstream_is_a_warning(loaded):
     alone = TWO.replace(", {upstream: a}]}", "]}", 1)
     found = loaded("large", key="", text=alone)
     assert candidate(found).model == "small"

@@ -1,4 +1,4 @@
-"""Broken configs: every mistake is named with its place, all at once."""
+"""Broken configs: all mistakes are reported at once, each with its path."""
 
 import pytest
 from sample_configs import MINIMAL
@@ -15,11 +15,41 @@ BROKEN = {
         MINIMAL.replace("{upstream: local}", "{upstream: local, modle: x}")
         + "server: {prot: 1, drain: {dleay: 1s}}\ncaches: {}\nzzz: 1\n",
         {
-            "server.prot": 'unknown field; did you mean "port"?',
-            "server.drain.dleay": 'unknown field; did you mean "delay"?',
-            "caches": 'unknown field; did you mean "cache"?',
+            "server.prot": "unknown field; did you mean port?",
+            "server.drain.dleay": "unknown field; did you mean delay?",
+            "caches": "unknown field; did you mean cache?",
             "zzz": "unknown field",
-            "models.small.candidates[0].modle": 'unknown field; did you mean "model"?',
+            "models.small.candidates[0].modle": "unknown field; did you mean model?",
+        },
+    ),
+    "fields of another section": (
+        MINIMAL.replace("{upstream: local}", "{upstream: local, rpm: 5}")
+        + "server: {admin_port: 1, delay: 1s}\nport: 1\nlimits: {}\n"
+        "keys: [{name: a, key: abcdefgh, tpm: 5}]\n",
+        {
+            "server.admin_port": "unknown field; did you mean admin.port?",
+            "server.delay": "unknown field; did you mean drain.delay?",
+            "port": "unknown field; did you mean server.port?",
+            "limits": "unknown field; did you mean keys[].limits?",
+            "keys[0].tpm": "unknown field; did you mean limits.tpm?",
+            "models.small.candidates[0].rpm": "unknown field; did you mean keys[].limits.rpm?",
+        },
+    ),
+    "former names and names of other gateways": (
+        "upstreams:\n  a: {baseURL: 'http://h/v1', base_url: 'http://h/v1', transport: lean,"
+        " breaker: {open: 1s, max_open: 2s}}\n  b: {api_base: 'http://h/v1', base_url: 'http://h/v1'}\n"
+        "models: {m: {candidates: [{upstream: a}]}}\nkeys: [{name: a, key: abcdefgh, budget: 5}]\n"
+        "server: {max_bodies: 1GiB}\nretry: {base: 1s, max: 2s}\n",
+        {
+            "upstreams.a.baseURL": "unknown field; did you mean base_url?",
+            "upstreams.a.transport": 'found "lean"; did you mean "httptools"?',
+            "upstreams.a.breaker.open": "unknown field; did you mean open_for?",
+            "upstreams.a.breaker.max_open": "unknown field; did you mean max_open_for?",
+            "upstreams.b.api_base": "unknown field; did you mean base_url?",
+            "keys[0].budget": "unknown field; did you mean limits.usd_per_day?",
+            "server.max_bodies": "unknown field; did you mean max_body_memory?",
+            "retry.base": "unknown field; did you mean backoff_base?",
+            "retry.max": "unknown field; did you mean backoff_max?",
         },
     ),
     "wrong types": (
@@ -35,8 +65,7 @@ BROKEN = {
         },
     ),
     "wrong scalars": (
-        MINIMAL
-        + "server: {port: 65536, workers: 0, max_body: 32MB, body_timeout: soon, heartbeat: 0, host: '',"
+        MINIMAL + "server: {port: 65536, workers: 0, max_body: 32MB, body_timeout: soon, heartbeat: 0, host: '',"
         " timezone: Mars/Base, max_queue: -1, cors_origins: [https://a.example/path]}\n"
         "admin: {port: http, host: '127.0.0.1:80'}\nretry: {attempts: 1.5, budget: lots, backoff_base:}\n"
         "cache: {enabled: maybe, ttl: 0}\nusage: {store: sqlight, path: ''}\n",
@@ -126,7 +155,7 @@ BROKEN = {
         "upstreams: {u: {base_url: 'http://h/v1'}}\nkeys: [{name: shadow, key: abcdefgh}]\nmodels:\n"
         "  m: {route: complexity, candidates: [{upstream: u, model: a}, {upstream: u, model: b}],"
         " shadow: {share: 0.5}}\n",
-        {"keys[0].name": '"shadow" is the name that shadow answers are booked under'},
+        {"keys[0].name": '"shadow" is the name that shadow answers are recorded under'},
     ),
     "one key twice, as text and as hash": (
         MINIMAL + "keys:\n  - {name: a, key: abcdefgh}\n"
@@ -145,7 +174,7 @@ BROKEN = {
             "upstreams.local.headers.Authorization": "api_key sets this header already",
             "upstreams.local.headers.bad name": "must be a header's name",
             "upstreams.local.headers.x-a": "on one line",
-            "upstreams.local.headers.X-A": "stands twice",
+            "upstreams.local.headers.X-A": "is set twice",
             "upstreams.local.forward_headers[0]": "a client's credentials never travel",
             "upstreams.local.forward_headers[1]": "a client's credentials never travel",
             "upstreams.local.forward_headers[2]": "belongs to the gateway",
@@ -172,12 +201,10 @@ BROKEN = {
     ),
     "names": (
         "upstreams: {'': {base_url: 'http://h/v1'}, 'é': {base_url: 'http://h/v1'}}\n"
-        "models: {\"a\\nb\": {candidates: []}, '': {}, "
-        + "x" * 257
-        + ": {candidates: [{upstream: '\"'}]}}\n",
+        "models: {\"a\\nb\": {candidates: []}, '': {}, " + "x" * 257 + ": {candidates: [{upstream: '\"'}]}}\n",
         {
             "upstreams.": "must be 1 to 256 printable characters",
-            "upstreams.é": "for it stands in a response header",
+            "upstreams.é": "because a response header carries it",
             "models.a\\nb": "must be 1 to 256 printable characters",
             "models.a\\nb.candidates": "list at least one candidate",
             "models.": "must be 1 to 256 printable characters",
@@ -192,8 +219,7 @@ BROKEN = {
             " breaker: {open_for: 5m}, kind: vlm"
         ).replace(
             "{upstream: local}",
-            "{upstream: local, price: {input: a},"
-            " weight: -1, context_window: 0, capabilities: [tool, vision]}",
+            "{upstream: local, price: {input: a}, weight: -1, context_window: 0, capabilities: [tool, vision]}",
         )
         + "batching: {max_size: 0, policy: greedy}\nretry: {backoff_max: 1ms}\n"
         "redis: {url: 'http://h', on_failure: panic}\n",
@@ -228,12 +254,12 @@ BROKEN = {
     "a name that reports use": (
         "upstreams: {cache: {base_url: 'http://127.0.0.1:8000/v1'}}\n"
         "models: {small: {candidates: [{upstream: cache}]}}\n",
-        {"upstreams.cache": "reports call kept answers by this name"},
+        {"upstreams.cache": "reports list cached answers under this name"},
     ),
-    "fields that stand twice, tags and names that are no text": (
+    "fields that are set twice, tags, and names that are not text": (
         MINIMAL + "server:\n  port: 1\n  workers: x\n  port: 2\n  host: !!str a\n  ? [x]\n  : y\n",
         {
-            "server.port": 'line 8, column 3: "port" stands twice; the first is in line 6',
+            "server.port": 'line 8, column 3: "port" is set twice; the first is in line 6',
             "server.workers": "must be a whole number",
             "server.host": "tags (text that begins with !) are not allowed",
             "server": "a field's name must be text",
@@ -243,17 +269,17 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_every_mistake_is_named_with_its_place(told, case):
+def test_every_mistake_is_reported_with_its_path(problems_of, case):
     text, expected = BROKEN[case]
-    found = told(text)
-    assert found.keys() == expected.keys()
+    problems = problems_of(text)
+    assert problems.keys() == expected.keys()
     for place, words in expected.items():
-        assert words in found[place], place
+        assert words in problems[place], place
 
 
-def test_a_mistake_inside_a_model_does_not_hide_others(told):
-    found = told(MINIMAL.replace("local}", "lokal}") + "server: {port: x}\n")
-    assert found.keys() == {"models.small.candidates[0].upstream", "server.port"}
+def test_a_mistake_inside_a_model_does_not_hide_others(problems_of):
+    problems = problems_of(MINIMAL.replace("local}", "lokal}") + "server: {port: x}\n")
+    assert problems.keys() == {"models.small.candidates[0].upstream", "server.port"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
@@ -261,7 +287,7 @@ def test_a_loopback_host_needs_no_keys(good, host):
     assert good(MINIMAL + f"server: {{host: '{host}'}}\n").config.server.host == host
 
 
-def test_with_keys_any_host_will_do(good):
+def test_with_keys_any_host_is_accepted(good):
     good(MINIMAL + "server: {host: 0.0.0.0}\nkeys: [{name: a, key: abcdefgh}]\n")
 
 
@@ -278,7 +304,7 @@ def test_a_pattern_that_matches_no_model_is_a_warning(good):
 
 
 @pytest.mark.parametrize("off", ["off", "'off'", "false"])
-def test_off_is_no_boolean(good, off):
+def test_off_is_not_a_boolean(good, off):
     config = good(
         MINIMAL + f"server: {{heartbeat: {off}}}\nbatching: {{policy: {off}, merge_chat: {off}}}\n"
         f"usage: {{store: {off}}}\n"

@@ -14,8 +14,8 @@ from gateway.cli.main import main
 from gateway.config.show import effective
 
 UNPRICED = (
-    "warning: models.small.candidates[0].price: what small costs at local is not known; "
-    "set it (0 is a price), or the kind of an engine of your own\n"
+    "warning: models.small.candidates[0].price: the price of small at local is not known; "
+    "set it (0 is a price), or set the upstream's kind if it is your own engine\n"
 )
 
 
@@ -35,7 +35,7 @@ def test_a_good_config_is_counted(checked):
     assert checked(MINIMAL) == (0, "ok: 1 upstream, 1 model, 0 keys\n", UNPRICED)
 
 
-def test_who_knows_what_a_model_costs_hears_nothing(checked):
+def test_a_known_price_is_no_warning(checked):
     own = MINIMAL.replace("/v1", '/v1", kind: "vllm')
     paid = MINIMAL.replace("local}]", "local, price: {input: 0, output: 0}}]")
     listed = MINIMAL.replace("http://127.0.0.1:8000", "https://api.openai.com").replace("small", "gpt-4o")
@@ -76,9 +76,7 @@ def test_the_command_line_reaches_it(tmp_path, capsys):
 
 def test_no_traceback_where_the_terminal_knows_only_ascii(tmp_path):
     path = tmp_path / "sluice.yaml"
-    path.write_text(
-        MINIMAL.replace("small", "größe") + 'server: {zeitü: 1}\n"\\ud83d": 1\n', encoding="utf-8"
-    )
+    path.write_text(MINIMAL.replace("small", "größe") + 'server: {zeitü: 1}\n"\\ud83d": 1\n', encoding="utf-8")
     command = [sys.executable, "-m", "gateway", "check", "--show", "--config", str(path)]
     environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(command, capture_output=True, env=environ, timeout=60, check=False)

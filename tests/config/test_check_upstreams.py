@@ -1,4 +1,4 @@
-"""`--connect` tells which setting of an upstream is wrong, against small raw servers."""
+"""`--connect` names the wrong setting of an upstream, against small raw servers."""
 
 import asyncio
 import io
@@ -80,15 +80,20 @@ async def test_a_right_upstream_is_asked_with_key_and_headers(serve, ask):
 @pytest.mark.parametrize(
     ("reply", "path", "fields", "words"),
     [
-        (answer("401 Unauthorized"), "/v1", "", "asks for a key (status 401); set api_key"),
-        (answer("401 Unauthorized"), "/v1", ", api_key: k", "refused the key (status 401); check api_key"),
-        (answer("403 Forbidden"), "/v1", ", api_key: k", "refused the key (status 403)"),
+        (answer("401 Unauthorized"), "/v1", "", "requires a key (status 401); set api_key"),
+        (answer("401 Unauthorized"), "/v1", ", api_key: k", "rejected the key (status 401); check api_key"),
+        (answer("403 Forbidden"), "/v1", ", api_key: k", "rejected the key (status 403)"),
         (answer("404 Not Found"), "", "", "at /models (status 404); base_url probably lacks /v1 at its end"),
         (answer("404 Not Found"), "/v1", "", "at /v1/models (status 404); check the path in base_url"),
         (answer("200 OK", b"<html></html>"), "", "", "base_url probably lacks /v1 at its end"),
-        (answer("200 OK", b'{"data": 5}'), "/v1", "", "no OpenAI-shaped list of models"),
-        (answer("200 OK", b"\xff\xff"), "/v1", "", "no OpenAI-shaped list of models"),
-        (answer("200 OK", b'{"data":[],"x":' + b"[" * 50_000), "/v1", "", "no OpenAI-shaped list of models"),
+        (answer("200 OK", b'{"data": 5}'), "/v1", "", "no list of models in OpenAI's format"),
+        (answer("200 OK", b"\xff\xff"), "/v1", "", "no list of models in OpenAI's format"),
+        (
+            answer("200 OK", b'{"data":[],"x":' + b"[" * 50_000),
+            "/v1",
+            "",
+            "no list of models in OpenAI's format",
+        ),
         (answer("302 Found", b"", "location: /v1/models"), "", "", "redirects elsewhere (status 302)"),
         (answer("503 Service Unavailable"), "/v1", "", "answered GET /v1/models with status 503"),
         (b"", "/v1", "", "closed the connection without an answer"),
@@ -96,7 +101,7 @@ async def test_a_right_upstream_is_asked_with_key_and_headers(serve, ask):
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "/v1", "", "did not answer in well-formed HTTP"),
     ],
 )
-async def test_each_mistake_is_told_apart(serve, ask, reply, path, fields, words):
+async def test_each_mistake_has_its_own_message(serve, ask, reply, path, fields, words):
     finding = await ask(f"http://{await serve(reply)}{path}", fields=fields)
     assert not finding.good
     assert words in str(finding)
@@ -140,7 +145,7 @@ async def test_https_where_http_is_spoken(serve, ask):
 
 
 async def test_silence_is_a_time_out(serve, ask, monkeypatch):
-    monkeypatch.setattr("gateway.cli.check_upstreams._PATIENCE_S", 0.05)
+    monkeypatch.setattr("gateway.cli.check_upstreams._TIMEOUT_S", 0.05)
     silent = socket.create_server(("127.0.0.1", 0))
     try:
         finding = await ask(f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
@@ -168,4 +173,4 @@ async def test_check_prints_one_line_for_each_upstream(serve, tmp_path):
     status = await asyncio.to_thread(check.run, path, False, True, out=out, err=err, environ={})
     assert status == 2
     assert out.getvalue() == "upstreams.a: ok, 2 models\n"
-    assert err.getvalue() == "upstreams.b: refused the key (status 401); check api_key\n"
+    assert err.getvalue() == "upstreams.b: rejected the key (status 401); check api_key\n"

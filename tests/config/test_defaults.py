@@ -24,6 +24,7 @@ DEFAULTS = {
         "port": 8080,
         "workers": 1,
         "max_body": "32MiB",
+        "max_answer": None,
         "max_body_memory": "1GiB",
         "body_timeout": "30s",
         "keepalive_timeout": "75s",
@@ -31,6 +32,7 @@ DEFAULTS = {
         "heartbeat": "15s",
         "cors_origins": [],
         "timezone": "UTC",
+        "learned_path": None,
         "drain": {"delay": "0s", "timeout": "45s"},
     },
     "admin": {"host": "127.0.0.1", "port": 9464},
@@ -49,6 +51,8 @@ DEFAULTS = {
             "timeouts": {"connect": "2s", "first_byte": None, "idle": "60s", "total": "600s"},
             "breaker": {"failures": 5, "open_for": "5s", "max_open_for": "60s"},
             "transport": "httptools",
+            "ca_file": None,
+            "ask_usage": True,
             "gpu_hour_usd": None,
             "cache_salt": None,
         }
@@ -78,7 +82,7 @@ DEFAULTS = {
                 "checks": ["finish", "empty", "refusal", "json", "arithmetic", "logprob"],
                 "min_logprob": None,
             },
-            "shadow": {"share": 0, "path": "./sluice-shadow.jsonl"},
+            "shadow": {"share": 0, "max_per_minute": None, "path": "./sluice-shadow.jsonl"},
             "baseline": None,
             "spill_after": None,
             "fallbacks": [],
@@ -111,9 +115,7 @@ def test_values_are_in_base_units(good):
 
 
 def test_defaults_of_optional_sections(good):
-    config = good(
-        MINIMAL + "redis: {url: 'redis://127.0.0.1:6379/0'}\nkeys: [{name: a, key: abcdefgh}]\n"
-    ).config
+    config = good(MINIMAL + "redis: {url: 'redis://127.0.0.1:6379/0'}\nkeys: [{name: a, key: abcdefgh}]\n").config
     assert (config.redis.timeout, config.redis.prefix, config.redis.on_failure) == (0.02, "sluice", "local")
     (key,) = config.keys
     assert (key.models, key.priority, key.limits) == (("*",), "interactive", LimitsConfig())

@@ -1,6 +1,7 @@
 """Values from the environment and from the `.env` beside the config; upstreams left out for want of a key."""
 
 import pytest
+import yaml
 from sample_configs import MINIMAL
 
 TWO = """\
@@ -50,27 +51,25 @@ def test_a_value_is_not_filled_in_twice(good):
     assert good(MINIMAL + "usage: {path: '${A}'}\n", {"A": "${B}"}).config.usage.path == "${B}"
 
 
-def test_every_unset_variable_is_named_with_its_place(told):
-    found = told(
-        MINIMAL
-        + "keys: [{name: a, key: '${KEY_A}'}, {name: b, key: os.environ/KEY_B}]\nserver: {port: '${PORT}'}\n"
+def test_every_unset_variable_is_reported_with_its_path(problems_of, tmp_path):
+    problems = problems_of(
+        MINIMAL + "keys: [{name: a, key: '${KEY_A}'}, {name: b, key: os.environ/KEY_B}]\nserver: {port: '${PORT}'}\n"
         "usage: ${ALL}\nadmin: {host: '${}', port: '${x'}\n"
         "log: {level: 'os.environ/a b', format: '${A:-${B}}'}\n"
     )
-    assert found.keys() == {
+    assert problems.keys() == {
         "keys[0].key", "keys[1].key", "server.port", "usage",
         "admin.host", "admin.port", "log.level", "log.format",
     }  # fmt: skip
-    assert found["keys[0].key"] == "environment variable KEY_A is not set"
-    assert found["keys[1].key"] == "environment variable KEY_B is not set"
-    assert "${NAME:-default}" in found["admin.host"]
-    assert "such as os.environ/OPENAI_API_KEY" in found["log.level"]
+    advice = f"export it, or put it into {tmp_path / '.env'}"
+    assert problems["keys[0].key"] == f"environment variable KEY_A is not set; {advice}"
+    assert problems["keys[1].key"] == f"environment variable KEY_B is not set; {advice}"
+    assert "${NAME:-default}" in problems["admin.host"]
+    assert "such as os.environ/OPENAI_API_KEY" in problems["log.level"]
 
 
 def test_dotenv_beside_the_config_is_read_and_the_environment_wins(good, tmp_path):
-    (tmp_path / ".env").write_text(
-        "# keys\nexport FILE_ONLY='from $file'\nBOTH=file\nBARE\n", encoding="utf-8"
-    )
+    (tmp_path / ".env").write_text("# keys\nexport FILE_ONLY='from $file'\nBOTH=file\nBARE\n", encoding="utf-8")
     text = MINIMAL + "usage: {path: '${FILE_ONLY} ${BOTH}'}\n"
     assert good(text, {"BOTH": "real"}).config.usage.path == "from $file real"
 
@@ -82,8 +81,8 @@ def test_a_dotenv_that_is_no_text_is_a_problem(load_text, tmp_path):
     assert "not UTF-8" in problem.message
 
 
-def test_a_variable_that_is_no_text_is_a_problem(told):
-    assert told(MINIMAL + "usage: {path: '${A}'}\n", {"A": "\udcff"}).keys() == {"usage.path"}
+def test_a_variable_that_is_not_text_is_a_problem(problems_of):
+    assert problems_of(MINIMAL + "usage: {path: '${A}'}\n", {"A": "\udcff"}).keys() == {"usage.path"}
 
 
 def test_a_blank_key_leaves_its_upstream_out(good):
@@ -104,10 +103,8 @@ def test_a_key_from_the_environment_keeps_its_upstream(good):
     assert loaded.config.upstreams["paid"].api_key.reveal() == "k"
 
 
-def test_mistakes_in_an_upstream_that_is_left_out_are_told(load_text):
-    loaded = load_text(
-        TWO.replace("https://h.example/v1", "h.example").replace("upstream: local}]", "upstream: x}]")
-    )
+def test_mistakes_in_an_upstream_that_is_left_out_are_reported(load_text):
+    loaded = load_text(TWO.replace("https://h.example/v1", "h.example").replace("upstream: local}]", "upstream: x}]"))
     assert paths(loaded).keys() == {
         "upstreams.paid.base_url",
         "models.both.candidates[1].upstream",
@@ -117,12 +114,79 @@ def test_mistakes_in_an_upstream_that_is_left_out_are_told(load_text):
 
 def test_nothing_left_is_a_problem(load_text):
     text = MINIMAL.replace('/v1"', '/v1", api_key: "${K:-}"')
-    assert paths(load_text(text)) == {
-        "models": "none is left, because the api_key of every upstream is empty"
-    }
+    assert paths(load_text(text)) == {"models": "none is left, because the api_key of every upstream is empty"}
 
 
-@pytest.mark.parametrize(("written", "environ"), [("''", {}), ("'${K}'", {"K": ""})])
-def test_an_empty_key_without_a_default_is_a_mistake(load_text, written, environ):
-    text = MINIMAL.replace('/v1"', f'/v1", api_key: {written}')
-    assert "must not be empty" in paths(load_text(text, environ))["upstreams.local.api_key"]
+def test_an_empty_key_is_a_mistake(load_text):
+    text = MINIMAL.replace('/v1"', "/v1\", api_key: ''")
+    assert "must not be empty" in paths(load_text(text))["upstreams.local.api_key"]
+
+
+EMPTY = MINIMAL + "server: {port: '${PORT}', host: '${HOST}'}\nredis: {url: '${REDIS_URL}'}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "name"),
+    [
+        (MINIMAL.replace('/v1"', '/v1", api_key: "${K}"'), "upstreams.local.api_key", "K"),
+        (MINIMAL.replace('/v1"', '/v1", api_key: os.environ/K'), "upstreams.local.api_key", "K"),
+        (MINIMAL.replace("http://127.0.0.1:8000/v1", "${BASE}"), "upstreams.local.base_url", "BASE"),
+        (MINIMAL.replace("127.0.0.1", "${HOST}"), "upstreams.local.base_url", "HOST"),
+        (MINIMAL + "keys: [{name: a, key: '${KEY}'}]\n", "keys[0].key", "KEY"),
+        (EMPTY, "server.port", "PORT"),
+        (EMPTY, "server.host", "HOST"),
+        (EMPTY, "redis.url", "REDIS_URL"),
+        (MINIMAL.replace('/v1"', '/v1", headers: {x: "Bearer ${T}"}'), "upstreams.local.headers.x", "T"),
+        (MINIMAL + "usage: {path: '${DB}'}\n", "usage.path", "DB"),
+    ],
+)
+def test_an_empty_variable_is_named(load_text, tmp_path, text, path, name):
+    names = ("K", "BASE", "HOST", "KEY", "PORT", "REDIS_URL", "T", "DB")
+    (tmp_path / ".env").write_text("".join(f"{each}=\n" for each in names))
+    message = paths(load_text(text))[path]
+    assert message.startswith(f"environment variable {name} is empty; set it, or put it into {tmp_path}")
+    assert ("${K:-}" in message) == (name == "K")
+
+
+def test_an_empty_variable_in_a_header_is_warned_of(load_text):
+    text = MINIMAL.replace('/v1"', '/v1", headers: {x-key: "${T}"}')
+    loaded = load_text(text, {"T": ""})
+    assert loaded.config is not None
+    assert loaded.warnings == ["upstreams.local.headers.x-key: environment variable T is empty"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "$OPENAI_API_KEY",
+        "$(OPENAI_API_KEY)",
+        "%OPENAI_API_KEY%",
+        "{{OPENAI_API_KEY}}",
+        "{{ env.OPENAI_API_KEY }}",
+        "env:OPENAI_API_KEY",
+        "env.OPENAI_API_KEY",
+        "process.env.OPENAI_API_KEY",
+        "os.environ['OPENAI_API_KEY']",
+        "{OPENAI_API_KEY}",
+    ],
+)
+def test_another_way_to_name_a_variable_is_warned_of(load_text, written):
+    text = MINIMAL.replace('/v1"', '/v1", api_key: ' + yaml.dump(written, default_style='"').strip())
+    assert load_text(text).warnings == [
+        f'upstreams.local.api_key: "{written}" is taken as it stands; write ${{OPENAI_API_KEY}}'
+    ]
+
+
+def test_a_variable_inside_a_text_is_warned_of(load_text):
+    text = MINIMAL.replace('/v1"', '/v1", headers: {Authorization: "Bearer $UPSTREAM_TOKEN"}')
+    loaded = load_text(text + "redis: {url: 'redis://:$REDIS_PASSWORD@127.0.0.1'}\n")
+    assert loaded.warnings == [
+        'upstreams.local.headers.Authorization: "$UPSTREAM_TOKEN" is taken as it stands; write ${UPSTREAM_TOKEN}',
+        'redis.url: "$REDIS_PASSWORD" is taken as it stands; write ${REDIS_PASSWORD}',
+    ]
+
+
+def test_a_secret_that_only_looks_like_a_variable_is_not_shown(load_text):
+    loaded = load_text(MINIMAL + "keys: [{name: a, key: $hunter2hunter2}]\n")
+    assert loaded.warnings == ["keys[0].key: a text like $NAME is taken as it stands; write ${NAME}"]
+    assert load_text(MINIMAL + "keys: [{name: a, key: 'pa$Word$X9'}]\n").warnings == []

@@ -1,4 +1,4 @@
-"""Files that are no config: each is one clear problem, whatever its bytes."""
+"""Files that are not configs: each is one clear problem, whatever its bytes."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ MARKS = [
         (b"x: &x {a: b}\ny: {<<: [" + b", ".join([b"*x"] * 101) + b"]}", "more than 100 mappings merged"),
     ],
 )
-def test_what_cannot_be_read_is_one_problem(load_text, content, words):
+def test_an_unreadable_file_is_one_problem(load_text, content, words):
     loaded = load_text(content)
     (problem,) = loaded.problems
     assert problem.path.endswith("sluice.yaml")
@@ -93,10 +93,10 @@ def test_merged_mappings_do_not_multiply(load_text):
 @pytest.mark.parametrize("text", ["text", "[1, 2]", "5"])
 def test_a_document_without_fields_is_one_problem(load_text, text):
     (problem,) = load_text(text).problems
-    assert problem.message == "holds no fields; it needs upstreams and models"
+    assert problem.message == "contains no fields; it needs upstreams and models"
 
 
-def test_anchors_and_merge_keys_are_fine(good):
+def test_anchors_and_merge_keys_work(good):
     config = good(
         "upstreams: {u: &u {base_url: 'http://a/v1', kind: vllm}, v: {<<: *u, base_url: 'http://b/v1'}}\n"
         "models: {m: {candidates: [{upstream: v}]}}\n"
@@ -104,7 +104,7 @@ def test_anchors_and_merge_keys_are_fine(good):
     assert (config.upstreams["v"].kind, config.upstreams["v"].base_url) == ("vllm", "http://b/v1")
 
 
-def test_a_byte_order_mark_is_fine(load_text):
+def test_a_byte_order_mark_is_accepted(load_text):
     assert load_text(b"\xef\xbb\xbf" + MINIMAL.encode()).config is not None
 
 
@@ -116,7 +116,7 @@ def test_tags_run_nothing(load_text, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", ".", "sub/missing.yaml", "nul\0.yaml", "n" * 300])
-def test_a_path_that_is_no_file_is_one_problem(tmp_path, name):
+def test_a_path_without_a_file_is_one_problem(tmp_path, name):
     (problem,) = load(tmp_path / name, {}).problems
     assert problem.message.startswith(("no such file", "is a directory", "cannot be read"))
     assert str(problem).isprintable()

@@ -1,4 +1,4 @@
-"""No secret of a config stands in anything that is printed of it."""
+"""No secret of a config is ever printed."""
 
 import io
 
@@ -51,7 +51,7 @@ def test_a_config_does_not_print_its_secrets(good):
     assert config.keys[2].key.reveal() == CANARY + "-env"
 
 
-def test_what_is_shown_is_masked_and_the_rest_is_not(good):
+def test_secrets_are_masked_and_the_rest_is_shown(good):
     config = good(SECRETS, ENVIRON).config
     shown = effective(config)
     assert CANARY not in as_yaml(config)
@@ -73,7 +73,7 @@ def test_what_is_shown_is_masked_and_the_rest_is_not(good):
     }
 
 
-def test_an_address_of_redis_without_a_password_is_shown_whole(good):
+def test_a_redis_address_without_a_password_is_shown_in_full(good):
     config = good(MINIMAL + "redis: {url: 'rediss://r.example:6380/2'}\n").config
     assert effective(config)["redis"]["url"] == "rediss://r.example:6380/2"
 

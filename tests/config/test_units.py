@@ -54,7 +54,7 @@ def test_durations(text, seconds):
         "2s\n3s",
     ],
 )
-def test_nonsense_is_no_duration(text):
+def test_anything_else_is_not_a_duration(text):
     with pytest.raises(ValueError, match=r"a duration is a number with ms, s, m or h"):
         parse_duration(text)
 
@@ -75,7 +75,7 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "32MB", "32mib", "1.5MiB", "-1", "MiB", True, "9" * 5000, "²"])
-def test_nonsense_is_no_size(text):
+def test_anything_else_is_not_a_size(text):
     with pytest.raises(ValueError, match=r"a size is a whole number of bytes or of KiB, MiB or GiB"):
         parse_size(text)
 
@@ -89,7 +89,7 @@ def test_money_is_exact(text, nanos):
 
 
 @pytest.mark.parametrize("text", ["", "$1", "-1", "1e3", "0.0000000001", "1,5", True, "NaN"])
-def test_nonsense_is_no_money(text):
+def test_anything_else_is_not_an_amount(text):
     with pytest.raises(ValueError, match=r"an amount is a plain decimal number of USD"):
         parse_usd(text)
 

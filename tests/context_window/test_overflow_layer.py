@@ -1,14 +1,15 @@
-"""The overflow layer around a made-up pipeline: what it leaves in the call."""
+"""The overflow layer around a fake pipeline: the state it leaves in the call."""
 
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from kit.calls import make_call
 
 from gateway.context_window.layer import HEADER, ContextOverflow, OverflowMetrics
 from gateway.context_window.truncation import TruncationRecorder
 from gateway.context_window.windows import ContextWindows
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Reply, Route, TokenEstimate
+from gateway.core.call import Call, Candidate, Handler, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONTEXT_LENGTH_EXCEEDED,
@@ -21,9 +22,7 @@ from gateway.core.errors import (
 )
 from gateway.wire.json import splice
 
-BODY = b'{"messages":[{"role":"user","content":"%b"},{"role":"user","content":"b"}],"model":"m"}' % (
-    b"a" * 999
-)
+BODY = b'{"messages":[{"role":"user","content":"%b"},{"role":"user","content":"b"}],"model":"m"}' % (b"a" * 999)
 SHORT = b'{"messages":[{"role":"user","content":"b"}],"model":"m"}'
 TOO_LONG = "prompt is too long: 900 tokens > 400 maximum"
 LARGE = Route("large", b'"large"', (Candidate("b", "up-b", b'"up-b"', None, 100000),))
@@ -34,11 +33,11 @@ def overflow() -> UpstreamFailure:
 
 
 class Scene:
-    """A model with this `on_overflow`, and what comes of each of its calls."""
+    """A model with this `on_overflow`, and the outcomes of its calls."""
 
     def __init__(self, action: str, *outcomes: object) -> None:
         self.counted: Counter[tuple[str, ...]] = Counter()
-        self.call = Call(CHAT, "id", Credentials(None, None, None), 0.0)
+        self.call = make_call()
         self.call.body, self.call.spans = BODY, splice.model_spans(BODY)
         self.route = Route("m", b'"m"', (Candidate("a", "up-a", b'"up-a"'),))
         self.call.route, self.call.candidate = self.route, self.route.candidates[0]
@@ -47,16 +46,16 @@ class Scene:
         self.sent: list[tuple[bytes, str]] = []
         self._outcomes = iter(outcomes)
         windows = ContextWindows()
-        finishes = TruncationRecorder(windows, self._estimate, self._count("finish"))
+        truncations = TruncationRecorder(windows, self._estimate, self._count("finish"))
         counts = OverflowMetrics(self._count("overflow"), self._count("fallback"))
         routes = {"m": self.route, "large": LARGE}
-        self.handle: Handler = ContextOverflow(
-            routes, {"m": action}, windows, finishes, self._estimate, counts
-        )(self._inner)
+        self.handle: Handler = ContextOverflow(routes, {"m": action}, windows, truncations, self._estimate, counts)(
+            self._inner
+        )
 
     def _count(self, what: str) -> Callable[[str, str], None]:
-        def count(one: str, other: str) -> None:
-            self.counted[what, one, other] += 1
+        def count(first: str, second: str) -> None:
+            self.counted[what, first, second] += 1
 
         return count
 
@@ -77,7 +76,7 @@ class Scene:
 OK = Reply(200, b"{}")
 
 
-async def test_a_shorter_body_is_another_call_in_all_that_follows_from_the_body():
+async def test_a_trimmed_body_resets_everything_derived_from_the_body():
     scene = Scene("drop_oldest", overflow(), OK)
     assert await scene.handle(scene.call) is OK
     call = scene.call
@@ -89,7 +88,7 @@ async def test_a_shorter_body_is_another_call_in_all_that_follows_from_the_body(
     assert scene.counted == {("overflow", "m", "drop_oldest"): 1}
 
 
-async def test_another_model_is_not_the_answer_that_others_may_be_given():
+async def test_an_answer_of_another_model_is_marked_modified():
     scene = Scene("fallback", overflow(), OK)
     scene.call.candidates, scene.call.max_wait_s = scene.route.candidates, 1.0
     assert await scene.handle(scene.call) is OK
@@ -103,7 +102,7 @@ async def test_another_model_is_not_the_answer_that_others_may_be_given():
 
 
 @pytest.mark.parametrize("action", ["error", "fallback", "drop_oldest", "middle_out"])
-async def test_what_is_no_overflow_is_not_touched(action: str):
+async def test_other_failures_pass_unchanged(action: str):
     failure = UpstreamFailure(UPSTREAM_ERROR, TOO_LONG, cause=RESET)
     scene = Scene(action, failure)
     with pytest.raises(UpstreamFailure) as raised:
@@ -113,7 +112,7 @@ async def test_what_is_no_overflow_is_not_touched(action: str):
 
 
 @pytest.mark.parametrize("action", ["fallback", "drop_oldest"])
-async def test_what_helped_nobody_is_not_announced(action: str):
+async def test_a_failed_action_is_not_announced(action: str):
     refused = Rejection(QUEUE_FULL, "full")
     scene = Scene(action, overflow(), refused)
     assert await scene.handle(scene.call) is refused
@@ -125,7 +124,7 @@ async def test_what_helped_nobody_is_not_announced(action: str):
 
 
 @pytest.mark.parametrize("action", ["error", "fallback", "drop_oldest"])
-async def test_it_ends_and_counts_once(action: str):
+async def test_the_attempts_are_bounded_and_counted_once(action: str):
     scene = Scene(action, *[overflow() for _ in range(9)])
     with pytest.raises(UpstreamFailure) as raised:
         await scene.handle(scene.call)
@@ -135,7 +134,7 @@ async def test_it_ends_and_counts_once(action: str):
     assert scene.call.response_notes == {}
 
 
-async def test_a_stream_that_was_cut_short_is_counted_when_it_is_over():
+async def test_a_truncated_stream_is_counted_at_its_end():
     scene = Scene("error", OK, OK)
     scene.call.stream = True
     await scene.handle(scene.call)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context_window.trim import GAP, STAYS, decode, drop_oldest, middle_out, turns
+from gateway.context_window.trim import GAP, REQUIRED, decode, drop_oldest, middle_out, turns
 
 
 def weigh(piece: bytes) -> float:
@@ -32,7 +32,7 @@ def turns_of(*messages: Any) -> list[int]:
     return turns(decode(json.dumps(messages).encode()))
 
 
-def test_a_turn_is_a_message_of_the_user_and_what_follows_it():
+def test_a_turn_is_a_user_message_and_what_follows_it():
     assert turns_of(
         said("assistant"),
         said("system"),
@@ -43,25 +43,25 @@ def test_a_turn_is_a_message_of_the_user_and_what_follows_it():
         said("user"),
         said("user"),
         said("assistant"),
-    ) == [1, STAYS, 2, 2, STAYS, 2, 3, STAYS, STAYS]
+    ) == [1, REQUIRED, 2, 2, REQUIRED, 2, 3, REQUIRED, REQUIRED]
 
 
-def test_without_a_user_the_last_message_stays():
-    assert turns_of(said("system"), said("assistant"), said("assistant")) == [STAYS, 1, STAYS]
+def test_without_a_user_message_the_last_message_is_required():
+    assert turns_of(said("system"), said("assistant"), said("assistant")) == [REQUIRED, 1, REQUIRED]
     assert turns_of() == []
 
 
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
-        ((said("user"), calls("a"), answer("a"), said("user")), [2, 2, 2, STAYS]),
-        ((said("user"), calls("a", "b"), said("user"), answer("b"), said("user")), [3, 3, 3, 3, STAYS]),
+        ((said("user"), calls("a"), answer("a"), said("user")), [2, 2, 2, REQUIRED]),
+        ((said("user"), calls("a", "b"), said("user"), answer("b"), said("user")), [3, 3, 3, 3, REQUIRED]),
         (
             (said("user"), calls("a"), said("user"), said("user"), answer("a")),
-            [STAYS, STAYS, 3, STAYS, STAYS],
+            [REQUIRED, REQUIRED, 3, REQUIRED, REQUIRED],
         ),
-        ((said("user"), calls("a"), said("user"), answer("?"), said("user")), [3, 3, 3, 3, STAYS]),
-        ((said("user"), answer("nobody"), said("user")), [2, 2, STAYS]),
+        ((said("user"), calls("a"), said("user"), answer("?"), said("user")), [3, 3, 3, 3, REQUIRED]),
+        ((said("user"), answer("nobody"), said("user")), [2, 2, REQUIRED]),
         (
             (
                 said("user"),
@@ -70,12 +70,12 @@ def test_without_a_user_the_last_message_stays():
                 said("function", "1", name="f"),
                 said("user"),
             ),
-            [3, 3, 3, 3, STAYS],
+            [3, 3, 3, 3, REQUIRED],
         ),
     ],
     ids=["one turn", "two turns", "behind the last", "an unknown id", "an orphan", "the old function call"],
 )
-def test_a_call_of_a_tool_and_its_answer_are_never_parted(messages: Any, expected: list[int]):
+def test_a_tool_call_and_its_result_stay_together(messages: Any, expected: list[int]):
     assert turns_of(*messages) == expected
 
 
@@ -96,7 +96,7 @@ def left(body: bytes | None) -> list[Any]:
     return json.loads(body)["messages"]  # type: ignore[no-any-return]
 
 
-def test_the_oldest_turns_go_as_many_as_must():
+def test_only_as_many_of_the_oldest_turns_as_necessary_are_dropped():
     first = drop_oldest(chat(*TALK), 1.0, weigh)
     assert first is not None
     assert (left(first.body), first.messages) == ([TALK[0], *TALK[3:]], 2)
@@ -106,16 +106,14 @@ def test_the_oldest_turns_go_as_many_as_must():
     assert (left(more.body), more.messages) == ([TALK[0], TALK[7]], 6)
 
 
-def test_what_must_stay_stays():
+def test_required_messages_are_not_dropped():
     body = chat(*TALK)
     assert drop_oldest(body, len(body) / 2 + 1000, weigh) is None
     assert drop_oldest(chat(said("system", "x" * 99), said("user", "x" * 99)), 1.0, weigh) is None
-    assert (
-        drop_oldest(chat(said("user"), calls("a"), answer("a"), calls("b"), answer("b")), 1.0, weigh) is None
-    )
+    assert drop_oldest(chat(said("user"), calls("a"), answer("a"), calls("b"), answer("b")), 1.0, weigh) is None
 
 
-def test_every_other_byte_is_the_clients_own():
+def test_every_other_byte_is_unchanged():
     kept = rb'{ "content" : "h\u00e9\"}, {",  "role":"user", "n": 1.0e+0}'
     tail = rb' , "temperature" : 0.10, "x": {"messages": [1]} , "model" :"m" }'
     body = b'{ "stream":true, "m\\u0065ssages" : [ {"role":"user","content":"] ["} ,\n' + kept + b" ]" + tail
@@ -133,15 +131,20 @@ def test_every_other_byte_is_the_clients_own():
         b'{"messages":[1,{"role":"user"}]}',
         b'{"messages":[{"role":"user","tool_calls":7},{"role":"user"}]}',
         b'{"messages":[{"role":"user"},{"role":"user"}],"messages":[{"role":"user"},{"role":"user"}]}',
-        b'{"\\ud800":1,"messages":[{"role":"user"},{"role":"user"}]}',
         b'{"prompt":"text"}',
     ],
 )
-def test_what_is_no_conversation_is_left_alone(body: bytes):
+def test_bodies_without_a_conversation_are_not_trimmed(body: bytes):
     assert drop_oldest(body, 1.0, weigh) is None
 
 
-def test_of_a_long_last_message_the_middle_goes():
+def test_half_a_character_in_a_name_is_no_obstacle():
+    trimmed = drop_oldest(b'{"\\ud800":1,"messages":[{"role":"user"},{"role":"user"}]}', 1.0, weigh)
+    assert trimmed is not None
+    assert trimmed.body == b'{"\\ud800":1,"messages":[{"role":"user"}]}'
+
+
+def test_the_middle_of_a_long_last_message_is_cut():
     text = "".join(f"{number} " for number in range(1000))
     body = chat(said("user", "first"), said("user", text), said("assistant", "so"), seed=7)
     trimmed = middle_out(body, 3000.0, weigh)
@@ -156,7 +159,7 @@ def test_of_a_long_last_message_the_middle_goes():
     assert len(trimmed.body) > len(body) * 0.15  # and not much more than must
 
 
-def test_of_parts_the_longest_text_is_cut_and_images_stay():
+def test_the_longest_text_part_is_cut_and_images_stay():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 2000}}
     parts = [{"type": "text", "text": "look"}, image, {"type": "text", "text": "word " * 200}]
     trimmed = middle_out(chat(said("user", parts)), 500.0, weigh)
@@ -166,7 +169,7 @@ def test_of_parts_the_longest_text_is_cut_and_images_stay():
     assert GAP in three["text"]
 
 
-def test_of_a_prompt_too():
+def test_the_middle_of_a_prompt_is_cut():
     body = json.dumps({"model": "m", "prompt": "가나다 " * 300, "max_tokens": 5}).encode()
     trimmed = middle_out(body, 900.0, weigh)
     assert trimmed is not None
@@ -189,5 +192,5 @@ def test_of_a_prompt_too():
         b'{"messages":7}',
     ],
 )
-def test_where_no_text_is_long_enough_nothing_is_cut(body: bytes):
+def test_nothing_is_cut_if_no_text_is_long_enough(body: bytes):
     assert middle_out(body, 1000.0, weigh) is None

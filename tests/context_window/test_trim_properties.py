@@ -29,8 +29,7 @@ MESSAGES = st.lists(PLAIN | ASKING | ANSWERING, max_size=12)
 def pieces(messages: list[Any], ascii_only: bool, indent: int | None) -> list[bytes]:
     """Each message as it stands in the body; a number makes it the only one of its kind."""
     return [
-        json.dumps({**one, "n": at}, ensure_ascii=ascii_only, indent=indent).encode()
-        for at, one in enumerate(messages)
+        json.dumps({**one, "n": at}, ensure_ascii=ascii_only, indent=indent).encode() for at, one in enumerate(messages)
     ]
 
 
@@ -64,7 +63,7 @@ def test_oldest_dropped(messages: list[Any], ascii_only: bool, indent: int | Non
 
 
 @given(MESSAGES, st.floats(0.0, 1.0))
-def test_all_that_may_go_is_enough_or_nothing_is_done(messages: list[Any], share: float):
+def test_a_smaller_surplus_can_be_dropped_wherever_a_larger_one_can(messages: list[Any], share: float):
     """With less to take away it never gives up where it does not with more."""
     written = pieces(messages, True, None)
     body = b'{"messages":[' + b",".join(written) + b"]}"
@@ -85,9 +84,7 @@ def test_the_middle_cut_out(text: str, ascii_only: bool, surplus: float):
     assert trimmed.body.endswith(b'","x":0.10}],"seed":1}')
     content = json.loads(trimmed.body)["messages"][1]["content"]
     assert any(
-        content[at : at + len(GAP)] == GAP
-        and text.startswith(content[:at])
-        and text.endswith(content[at + len(GAP) :])
+        content[at : at + len(GAP)] == GAP and text.startswith(content[:at]) and text.endswith(content[at + len(GAP) :])
         for at in range(len(content))
     )
     assert len(content) < len(text)

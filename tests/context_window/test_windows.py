@@ -1,6 +1,7 @@
 """Context windows: what a call needs, who has room for it, and what an answer that was cut short has met."""
 
 import pytest
+from kit.calls import make_call
 
 from gateway.context_window.windows import ContextWindows, PromptRequirement, cause, explained, larger, need
 from gateway.core.call import (
@@ -9,7 +10,6 @@ from gateway.core.call import (
     EMBEDDINGS,
     Call,
     Candidate,
-    Credentials,
     Price,
     Route,
     TokenEstimate,
@@ -22,7 +22,7 @@ UNBOUND = TokenEstimate(100, 256, False)
 
 
 @pytest.mark.parametrize(
-    ("told", "window", "estimate", "expected"),
+    ("overflow", "window", "estimate", "expected"),
     [
         (Overflow(5000, 4096), 8192, UNBOUND, PromptRequirement(5000, 0, 4096, True, False)),
         (Overflow(5000, 4096, 800), None, UNBOUND, PromptRequirement(4200, 800, 4096, True, True)),
@@ -42,13 +42,13 @@ UNBOUND = TokenEstimate(100, 256, False)
         (Overflow(None, None), None, UNBOUND, PromptRequirement(100, 0, 0, False, False)),
     ],
 )
-def test_what_is_not_told_is_filled_up(
-    told: Overflow, window: int | None, estimate: TokenEstimate, expected: PromptRequirement
+def test_missing_numbers_are_completed(
+    overflow: Overflow, window: int | None, estimate: TokenEstimate, expected: PromptRequirement
 ):
-    assert need(told, window, estimate) == expected
+    assert need(overflow, window, estimate) == expected
 
 
-def test_the_answer_gets_its_room_but_no_more_than_the_upstream_keeps_for_it():
+def test_room_is_left_for_the_answer_up_to_what_the_upstream_reserves():
     assert PromptRequirement(5000, 800, 4096, True, True).room == 4096 - 800
     assert PromptRequirement(5000, 100, 4096, True, False).room == 4096 - 100
     assert PromptRequirement(5000, 9000, 4096, True, False).room == 4096 - 1024
@@ -56,18 +56,16 @@ def test_the_answer_gets_its_room_but_no_more_than_the_upstream_keeps_for_it():
     assert PromptRequirement(5000, 5000, 4096, True, True).room < 0
 
 
-def test_a_window_is_what_was_declared_else_what_the_upstream_has_said():
+def test_a_declared_window_precedes_a_learned_one():
     windows, declared, unknown = ContextWindows(), candidate(window=8192), candidate()
     assert (windows.of(declared), windows.of(unknown)) == (8192, None)
     for one in (declared, unknown):
-        windows.met(one, 4096)
-        windows.met(one, None)
+        windows.learn(one, 4096)
+        windows.learn(one, None)
     assert (windows.of(declared), windows.of(unknown)) == (8192, 4096)
 
 
-def candidate(
-    name: str = "up", window: int | None = None, dollars: int | None = 1, **more: object
-) -> Candidate:
+def candidate(name: str = "up", window: int | None = None, dollars: int | None = 1, **more: object) -> Candidate:
     price = None if dollars is None else Price(dollars * 10**9, dollars * 10**9, dollars * 10**9)
     return Candidate("local", name, b'"up"', price, window, **more)  # type: ignore[arg-type]
 
@@ -86,7 +84,7 @@ class Account:
 
 
 def call(endpoint: str = CHAT, caller: Caller | None = None) -> Call:
-    one = Call(endpoint, "id", Credentials(None, None, None), 0.0)
+    one = make_call(endpoint)
     one.route = route("asked", candidate())
     one.caller = caller
     return one
@@ -99,7 +97,7 @@ def names(one: Call, *routes: Route, uses: frozenset[str] = frozenset()) -> list
     return [found.name for found in larger(one, routes, NEED, uses)]
 
 
-def test_room_is_for_prompt_and_answer_the_cheapest_comes_first_and_the_unknown_price_last():
+def test_models_with_room_for_prompt_and_answer_are_sorted_by_price_with_unknown_ones_last():
     assert names(
         call(),
         route("dear", candidate(window=10000, dollars=5)),
@@ -112,18 +110,18 @@ def test_room_is_for_prompt_and_answer_the_cheapest_comes_first_and_the_unknown_
     ) == ["free", "just", "dear", "unpriced"]
 
 
-def test_only_those_of_a_models_candidates_that_will_do():
+def test_only_suitable_candidates_of_a_model_remain():
     small, large = candidate(window=4096), candidate(window=16384)
     assert larger(call(), [route("other", small, large)], NEED, frozenset())[0].candidates == (large,)
 
 
-def test_nobody_is_told_of_a_model_that_its_key_may_not_use():
+def test_models_that_the_key_may_not_use_are_not_offered():
     routes = [route("secret", candidate(window=10000)), route("open", candidate(window=10000))]
     assert names(call(caller=Caller("k", frozenset({"open"}))), *routes) == ["open"]
     assert names(call(caller=Caller("k", None)), *routes) == ["secret", "open"]
 
 
-def test_a_budget_in_dollars_needs_a_price_and_bounds_it():
+def test_a_dollar_budget_requires_a_price_within_it():
     routes = [
         route("unpriced", candidate(window=10000, dollars=None)),
         route("dear", candidate(window=10000)),
@@ -136,7 +134,7 @@ def test_a_budget_in_dollars_needs_a_price_and_bounds_it():
     assert names(one, *routes) == []
 
 
-def test_vectors_cost_their_input_so_no_price_of_an_output_is_needed():
+def test_embeddings_need_no_output_price():
     def embeds(dollars: int) -> Candidate:
         one = candidate("text-embedding-x", window=10000)
         one.price = Price(dollars * 10**9, None, dollars * 10**9)
@@ -153,16 +151,14 @@ def test_vectors_cost_their_input_so_no_price_of_an_output_is_needed():
     assert names(call(CHAT, poor), *chats) == []
 
 
-def test_what_makes_vectors_is_for_vectors():
-    routes = [
-        route(one, candidate(one, window=10000)) for one in ("text-embedding-3-small", "bge-m3", "gpt-x")
-    ]
+def test_embedding_models_serve_only_embeddings():
+    routes = [route(one, candidate(one, window=10000)) for one in ("text-embedding-3-small", "bge-m3", "gpt-x")]
     assert names(call(), *routes) == ["gpt-x"]
     assert names(call(COMPLETIONS), *routes) == ["gpt-x"]
     assert names(call(EMBEDDINGS), *routes) == ["text-embedding-3-small", "bge-m3"]
 
 
-def test_it_must_be_capable():
+def test_models_without_the_capability_are_excluded():
     routes = [
         route("blind", candidate(window=10000, capabilities=frozenset({"tools"}))),
         route("sees", candidate(window=10000, capabilities=frozenset({"tools", "vision"}))),
@@ -171,26 +167,26 @@ def test_it_must_be_capable():
     assert names(call(), *routes, uses=frozenset({"vision"})) == ["sees", "all"]
 
 
-def test_the_message_has_the_upstreams_words_the_numbers_and_who_would_do():
-    told = explained("It is too long", NEED, [("big", 131072), ("huge", 10**6)], shortened=False)
-    assert told == (
-        "It is too long. It needs 5800 tokens, the limit is 4096, 1704 too many. Models here with a context "
-        "window that is large enough: `big` (131072), `huge` (1000000)."
+def test_the_message_has_the_upstreams_text_the_numbers_and_suitable_models():
+    message = explained("It is too long", NEED, [("big", 131072), ("huge", 10**6)], shortened=False)
+    assert message == (
+        "It is too long. It needs 5800 tokens, the limit is 4096, 1704 too many. Models here with a large "
+        "enough context window: `big` (131072), `huge` (1000000)."
     )
 
 
 def test_the_message_without_numbers_and_without_a_model():
-    nobody = "No other model that you may use here is known to have a context window large enough."
+    nobody = "No other model that you may use here is known to have a large enough context window."
     unknown = PromptRequirement(100, 0, 0, False, False)
     assert explained("No!", unknown, [], shortened=False) == f"No! {nobody}"
     assert explained("No!", unknown._replace(counted=True), [], shortened=False) == (
         f"No! It needs 100 tokens. {nobody}"
     )
     assert explained("No.", PromptRequirement(4096, 0, 4096, False, False), [], shortened=True) == (
-        "No. It needs about 4096 tokens, the limit is 4096. It cannot be made short enough: what must stay "
-        f"of it is too long. {nobody}"
+        "No. It needs about 4096 tokens, the limit is 4096. It cannot be trimmed enough: the part that must "
+        f"stay is too long. {nobody}"
     )
-    assert "nobody tells how long" in explained("No.", unknown, [], shortened=True)
+    assert "the limit is not known" in explained("No.", unknown, [], shortened=True)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,7 @@ def test_a_day_in_which_clocks_are_changed_has_its_own_length(tz: str, begins: s
 
 @given(
     st.sampled_from(sorted(available_timezones())),
-    st.datetimes(
-        datetime.datetime(1975, 1, 1), datetime.datetime(2037, 1, 1), timezones=st.just(datetime.UTC)
-    ),
+    st.datetimes(datetime.datetime(1975, 1, 1), datetime.datetime(2037, 1, 1), timezones=st.just(datetime.UTC)),
 )
 def test_days_follow_each_other_without_gap_in_every_zone(tz: str, moment: datetime.datetime):
     calendar = Calendar(tz, moment.timestamp(), 0.0)

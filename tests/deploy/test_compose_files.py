@@ -136,10 +136,7 @@ def test_ports_are_published_on_loopback_only_and_the_admin_port_is_not() -> Non
 def test_networks_keep_redis_for_the_gateway_and_the_inside_from_the_world() -> None:
     networks = read_yaml(COMPOSE[0])["networks"]
     assert {name for name, one in networks.items() if one.get("internal")} == {"inside", "state"}
-    on = {
-        network: {name for name, one in SERVICES.items() if network in one["networks"]}
-        for network in networks
-    }
+    on = {network: {name for name, one in SERVICES.items() if network in one["networks"]} for network in networks}
     assert on["state"] == {"gateway", "redis"}
     # Who publishes a port must be on a network that is not internal.
     assert on["front"] == {"gateway", "grafana", "engine-gpu"}

@@ -73,20 +73,14 @@ def test_it_holds_no_secret(image: Dockerfile) -> None:
 
 
 def test_the_wheel_is_built_by_what_the_lock_file_names() -> None:
-    (needed,) = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"][
-        "requires"
-    ]
+    (needed,) = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     assert needed in (DEPLOY / "build.in").read_text(encoding="utf-8").splitlines()
     pinned = (DEPLOY / "build.txt").read_text(encoding="utf-8")
     version = re.match(r"setuptools==(\d+)", pinned)
     assert version is not None
     assert int(version[1]) >= int(needed.partition(">=")[2])
     assert "--hash=sha256:" in pinned
-    installs = [
-        line
-        for line in " && ".join(GATEWAY.all("RUN")).split(" && ")
-        if " install " in line and "pip" in line
-    ]
+    installs = [line for line in " && ".join(GATEWAY.all("RUN")).split(" && ") if " install " in line and "pip" in line]
     assert all("--require-hashes" in line or "--no-index" in line for line in installs)
 
 

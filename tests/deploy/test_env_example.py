@@ -57,12 +57,7 @@ def test_a_provider_key_brings_the_paid_model() -> None:
 
 def test_compose_may_hand_the_gateway_empty_variables() -> None:
     """compose.yml writes `${NAME:-}`: what .env lacks reaches the gateway as an empty text."""
-    assert (
-        checked({"SLUICE_KEY": "sk-local-only", "ENGINE_URL": "", "ENGINE_MODEL": "", "OPENAI_API_KEY": ""})[
-            0
-        ]
-        == 0
-    )
+    assert checked({"SLUICE_KEY": "sk-local-only", "ENGINE_URL": "", "ENGINE_MODEL": "", "OPENAI_API_KEY": ""})[0] == 0
 
 
 def test_the_deploy_page_asks_with_the_examples_key_and_knows_its_ports() -> None:

@@ -20,9 +20,7 @@ from gateway.config.load import load
 K8S = DEPLOY / "k8s"
 KUSTOMIZATION = yaml.safe_load((K8S / "kustomization.yaml").read_text(encoding="utf-8"))
 RESOURCES = [
-    one
-    for file in KUSTOMIZATION["resources"]
-    for one in yaml.safe_load_all((K8S / file).read_text(encoding="utf-8"))
+    one for file in KUSTOMIZATION["resources"] for one in yaml.safe_load_all((K8S / file).read_text(encoding="utf-8"))
 ]
 NAMED = {(one["kind"], one["metadata"]["name"]): one for one in RESOURCES}
 PODS = {name: one["spec"] for (kind, name), one in NAMED.items() if kind in ("Deployment", "StatefulSet")}
@@ -89,9 +87,7 @@ def test_kubectl_puts_it_together(tmp_path: Path) -> None:
     folder = tmp_path / "k8s"
     shutil.copytree(K8S, folder)
     shutil.copy(folder / ".env.example", folder / ".env")
-    done = subprocess.run(
-        ["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     made = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
     assert NAMED.keys() < made.keys()
@@ -152,9 +148,7 @@ def test_ports_are_called_by_names_that_exist() -> None:
 def test_the_gateways_ports_are_those_of_its_config_and_the_admin_port_is_in_no_service() -> None:
     assert ports("gateway") == {"http": CONFIG.server.port, "admin": CONFIG.admin.port}
     assert [one["targetPort"] for one in kinds("Service")["gateway"]["ports"]] == ["http"]
-    (admin,) = (
-        rule for rule in kinds("NetworkPolicy")["gateway"]["ingress"] if {"port": "admin"} in rule["ports"]
-    )
+    (admin,) = (rule for rule in kinds("NetworkPolicy")["gateway"]["ingress"] if {"port": "admin"} in rule["ports"])
     assert admin["from"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container("gateway")[probe]["httpGet"]["port"] == "admin"
@@ -170,9 +164,7 @@ def test_a_drain_fits_into_the_grace_period_and_outlasts_the_probes() -> None:
 
 def test_the_engine_has_the_time_to_finish_what_it_has_begun() -> None:
     (given,) = (
-        int(one.partition("=")[2])
-        for one in container("engine")["args"]
-        if one.startswith("--shutdown-timeout=")
+        int(one.partition("=")[2]) for one in container("engine")["args"] if one.startswith("--shutdown-timeout=")
     )
     assert PODS["engine"]["template"]["spec"]["terminationGracePeriodSeconds"] > given
     assert given >= CONFIG.server.drain.timeout
@@ -220,8 +212,7 @@ def test_every_engine_that_the_autoscaler_may_start_is_an_upstream() -> None:
     scaler = kinds("HorizontalPodAutoscaler")["engine"]
     service = PODS["engine"]["serviceName"]
     assert [str(one.base_url) for one in ENGINES.values()] == [
-        f"http://engine-{number}.{service}:{ports('engine')['http']}/v1"
-        for number in range(scaler["maxReplicas"])
+        f"http://engine-{number}.{service}:{ports('engine')['http']}/v1" for number in range(scaler["maxReplicas"])
     ]
     (model,) = (one.partition("=")[2] for one in container("engine")["args"] if one.startswith("--model="))
     assert [(one.upstream, one.model) for one in CONFIG.models["small"].candidates] == [
@@ -250,9 +241,7 @@ def test_the_autoscalers_metric_is_the_one_that_the_adapter_makes() -> None:
 
 async def test_replicas_that_are_not_there_cost_no_call(start_gateway, upstream) -> None:
     """Of the engines that the config names, two run: no client notices that the others do not."""
-    config = yaml.safe_load(
-        (K8S / "sluice.yaml").read_text(encoding="utf-8").replace("${OPENAI_API_KEY:-}", "sk-1")
-    )
+    config = yaml.safe_load((K8S / "sluice.yaml").read_text(encoding="utf-8").replace("${OPENAI_API_KEY:-}", "sk-1"))
     for number, one in enumerate(config["upstreams"].values()):
         one["base_url"] = upstream.url if number < 2 else "http://127.0.0.1:1/v1"
     config["server"] |= {"host": "127.0.0.1", "port": 0, "drain": {}}

@@ -39,9 +39,7 @@ def test_the_config_and_its_rules_are_valid(tmp_path: Path) -> None:
     ],
 )
 def test_the_alert_of_a_gateway_that_is_down(tmp_path: Path, up: str | None, at: str, fires: bool) -> None:
-    series = (
-        [] if up is None else [{"series": 'up{job="sluice",instance="gateway:9464"}', "values": expanded(up)}]
-    )
+    series = [] if up is None else [{"series": 'up{job="sluice",instance="gateway:9464"}', "values": expanded(up)}]
     labels = {"severity": "page", "job": "sluice"} | ({} if up is None else {"instance": "gateway:9464"})
     (rule,) = (
         rule

@@ -26,9 +26,7 @@ class Call:
     def __post_init__(self) -> None:
         line, *rest = self.head.decode("latin-1").rstrip("\r\n").split("\r\n")
         self.method, self.target, _ = line.split(" ")
-        self.headers = [
-            (name.lower(), value.strip()) for name, _, value in (one.partition(":") for one in rest)
-        ]
+        self.headers = [(name.lower(), value.strip()) for name, _, value in (one.partition(":") for one in rest)]
 
     def header(self, name: str) -> list[str]:
         """Every value of this header, in order."""

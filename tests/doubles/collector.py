@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector that takes traces by OTLP/HTTP and keeps them."""
+"""An OpenTelemetry collector that stores the traces it gets over OTLP/HTTP."""
 
 import asyncio
 from typing import Any, Self
@@ -23,7 +23,7 @@ class Span:
 
 
 class Collector:
-    """Listens on a free port of 127.0.0.1. With `status` it refuses."""
+    """Listens on a free port of 127.0.0.1 and answers with `status`; it stores spans only with a 200."""
 
     def __init__(self, status: int = 200) -> None:
         self.spans: list[Span] = []
@@ -40,16 +40,16 @@ class Collector:
 
     @property
     def url(self) -> str:
-        """What `OTEL_EXPORTER_OTLP_ENDPOINT` is to be."""
+        """The value for `OTEL_EXPORTER_OTLP_ENDPOINT`."""
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def received(self, count: int) -> list[Span]:
-        """Waits for so many spans; gives them in the order of their beginnings."""
-        async with asyncio.timeout(10):
+        """Waits for `count` spans; returns them ordered by start time."""
+        async with asyncio.timeout(30):
             while len(self.spans) < count:
                 self._changed.clear()
                 await self._changed.wait()
-        return sorted(self.spans, key=lambda one: one.began)
+        return sorted(self.spans, key=lambda span: span.began)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -67,15 +67,15 @@ class Collector:
         self.heads.append(head)
         if self.status == 200:
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                of = _values(resource.resource.attributes)
-                self.spans += [Span(one, of) for scope in resource.scope_spans for one in scope.spans]
+                shared = _values(resource.resource.attributes)
+                self.spans += [Span(span, shared) for scope in resource.scope_spans for span in scope.spans]
         self._changed.set()
 
 
 def _values(attributes: Any) -> dict[str, Any]:
-    found = {}
-    for one in attributes:
-        value = getattr(one.value, one.value.WhichOneof("value"))
-        listed = one.value.HasField("array_value")
-        found[one.key] = [each.string_value for each in value.values] if listed else value
-    return found
+    values = {}
+    for attribute in attributes:
+        value = getattr(attribute.value, attribute.value.WhichOneof("value"))
+        is_list = attribute.value.HasField("array_value")
+        values[attribute.key] = [item.string_value for item in value.values] if is_list else value
+    return values

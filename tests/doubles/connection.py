@@ -1,4 +1,4 @@
-"""One connection of the fault upstream: reads requests, runs a script for each, notes how it ends."""
+"""One connection of the fault upstream: reads requests, runs a script for each, records how it ends."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ LINGER_ZERO = struct.pack("ii", 1, 0)
 
 
 class GoneError(Exception):
-    """The connection ended while the script wanted something of it."""
+    """The connection ended in the middle of a script."""
 
 
 class Connection(asyncio.Protocol):
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         upstream.in_flight += 1
         upstream.most_in_flight = max(upstream.most_in_flight, upstream.in_flight)
         upstream.changed()
-        # An UNREAD script is known before the body; any other may look at the whole call.
+        # An UNREAD script is chosen before the body is read; any other may depend on the whole call.
         try:
             if upstream.unread_next():
                 steps = list(upstream.script_for(call))[1:]
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
                 raise ValueError("UNREAD must be the first step")
 
     async def _first(self, wait: Any) -> None:
-        """Waits, but no longer than the connection lives."""
+        """Waits, at most until the connection is lost."""
         waiting = asyncio.ensure_future(wait)
         lost = asyncio.ensure_future(self._lost.wait())
         await asyncio.wait((waiting, lost), return_when=asyncio.FIRST_COMPLETED)
@@ -206,6 +206,6 @@ class Connection(asyncio.Protocol):
         return self._take(size + 2)[:-2]
 
     def _take(self, count: int) -> bytes:
-        taken = bytes(self._buffer[:count])
+        data = bytes(self._buffer[:count])
         del self._buffer[:count]
-        return taken
+        return data

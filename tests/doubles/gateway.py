@@ -1,4 +1,4 @@
-"""The real gateway under test: on the test's own loop, or as a process started like a user starts it."""
+"""The gateway under test: in the test's event loop, or as a process started as a user starts it."""
 
 import asyncio
 import http.client
@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,22 +26,23 @@ class Metrics:
     """One scrape, parsed."""
 
     def __init__(self, text: str) -> None:
-        self.samples = [
-            sample for family in text_string_to_metric_families(text) for sample in family.samples
-        ]
+        self.samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of the samples with this name whose labels hold these; 0 without any."""
         return sum(
-            one.value for one in self.samples if one.name == name and labels.items() <= one.labels.items()
+            sample.value for sample in self.samples if sample.name == name and labels.items() <= sample.labels.items()
         )
 
 
 class InProcessGateway:
-    """The gateway on the running loop, its ports chosen by the system."""
+    """The gateway on the running event loop, on ports chosen by the system."""
+
+    clocks: ClassVar[dict[str, Callable[[], float]]] = {}
+    """`clock` and `unix` of gateways made from now on; empty: the real ones."""
 
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
-        # Only here, so that doubles and their own tests work without the gateway's code.
+        # Imported here, so that the doubles and their tests work without the gateway's code.
         from gateway.assembly.gateway import Gateway
         from gateway.config.load import load
 
@@ -49,7 +50,7 @@ class InProcessGateway:
         file.write_text(yaml.safe_dump(dict(config), sort_keys=False), encoding="utf-8")
         loaded = load(file, {})
         assert loaded.config is not None, loaded.problems
-        self._gateway = Gateway(loaded.config)
+        self._gateway = Gateway(loaded.config, **self.clocks)
         self.port = 0
         self.admin_port = 0
 
@@ -78,9 +79,9 @@ class InProcessGateway:
         """Waits until the series (`Metrics.value`) has this value; a call is counted after its last byte."""
         value = -1.0
         try:
-            async with asyncio.timeout(5):
-                while value != count:
-                    value = (await self.metrics()).value(name, **labels)
+            async with asyncio.timeout(20):
+                while (value := (await self.metrics()).value(name, **labels)) != count:
+                    await asyncio.sleep(0.005)
         except TimeoutError:
             raise AssertionError(f"{name}{labels} is {value}, not {count}") from None
 
@@ -92,7 +93,7 @@ class InProcessGateway:
 
 
 def _command_of(pid: str) -> bytes:
-    """Of a process; none of one that has ended, maybe since it was listed."""
+    """The command line of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -106,9 +107,7 @@ StartGateway = Callable[[Mapping[str, Any]], Awaitable[InProcessGateway]]
 class GatewayProcess:
     """`python -m gateway serve` as a process; use it in a `with`, which expects a clean end."""
 
-    def __init__(
-        self, config: Mapping[str, Any], folder: Path, environ: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, config: Mapping[str, Any], folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self._config = folder / "sluice.yaml"
         self._config.write_text(yaml.safe_dump(dict(config), sort_keys=False), encoding="utf-8")
         self._log = folder / "gateway.out"
@@ -119,9 +118,7 @@ class GatewayProcess:
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "gateway", "serve", "--config", str(self._config)]
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env=self._environ, stdout=log, stderr=subprocess.STDOUT
-            )
+            self.process = subprocess.Popen(command, cwd=ROOT, env=self._environ, stdout=log, stderr=subprocess.STDOUT)
         try:
             self._await_ready()
         except BaseException:
@@ -150,14 +147,14 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        """All it has written so far, stdout and stderr."""
+        """Its output so far, stdout and stderr."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def terminate(self) -> None:
         """Sends SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
 
-    def stop(self, within: float = 30.0) -> None:
+    def stop(self, within: float = 60.0) -> None:
         """Ends it with SIGTERM; an AssertionError unless it exits 0."""
         self.terminate()
         try:
@@ -172,10 +169,10 @@ class GatewayProcess:
             return Metrics(answer.read().decode())
 
     def workers(self) -> list[int]:
-        """The worker processes that live (Python may start other children of its own)."""
-        pid = self.process.pid
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        return [int(one) for one in listed if b"gateway.process.worker" in _command_of(one)]
+        """The living worker processes; Python may have started other children."""
+        parent = self.process.pid
+        listed = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+        return [int(pid) for pid in listed if b"gateway.process.worker" in _command_of(pid)]
 
     def fds(self) -> int:
         """Open file descriptors."""
@@ -191,11 +188,11 @@ class GatewayProcess:
 
     def _memory(self, name: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
-        assert found is not None
-        return int(found[1]) * 1024
+        match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
+        assert match is not None
+        return int(match[1]) * 1024
 
-    def _await_ready(self, within: float = 30.0) -> None:
+    def _await_ready(self, within: float = 60.0) -> None:
         until = time.monotonic() + within
         while time.monotonic() < until:
             assert self.process.poll() is None, f"it ended: {self.log[-3000:]}"
@@ -207,8 +204,8 @@ class GatewayProcess:
     def _listening(self) -> bool:
         for line in self.log.splitlines():
             if line.startswith("{") and '"listening"' in line:
-                said = json.loads(line)
-                self.url, self.admin_url = said["url"], said["admin"]
+                event = json.loads(line)
+                self.url, self.admin_url = event["url"], event["admin"]
                 return True
         return False
 

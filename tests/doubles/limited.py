@@ -1,4 +1,4 @@
-"""Keys with limits, calls made with them, answers that say what they used, and a clock that stands still."""
+"""Keys with limits, requests made with them, answers with usage, and a frozen clock."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from doubles.gateway import InProcessGateway
 from doubles.rawclient import Answer
 from doubles.script import DONE, Step, compact, full, piece, stop, stream, usage
 from doubles.settings import AUTH, KEY, OTHER_KEY, settings
@@ -83,15 +84,14 @@ def used_stream(prompt: int, completion: int) -> list[Step]:
 
 
 class FrozenClock:
-    """The time of a gateway that is started after it: it passes only when a test says so."""
+    """The clock of gateways started after it. Time passes only when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = time.monotonic()
         self._unix = 1_795_000_000.0 - self.now  # 2026-11-18, a little after 11:06 UTC
-        for name in ("gateway.assembly.gateway.monotonic", "gateway.assembly.accounts.monotonic"):
-            monkeypatch.setattr(name, lambda: self.now)
-        monkeypatch.setattr("gateway.assembly.accounts.unix", lambda: self._unix + self.now)
+        clocks = {"clock": lambda: self.now, "unix": lambda: self._unix + self.now}
+        monkeypatch.setattr(InProcessGateway, "clocks", clocks)
 
     def passes(self, seconds: float) -> None:
-        """So much later."""
+        """Advance the clock."""
         self.now += seconds

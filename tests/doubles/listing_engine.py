@@ -1,7 +1,7 @@
-"""An engine that takes lists of inputs, prompts and conversations; what it answers tells whose item it was.
+"""An engine that takes lists of inputs, prompts and conversations, and whose answers show their item.
 
-The vector of a text begins with the numbers of its characters; a prompt or conversation is answered by its
-last text, in upper case. `poison` in an item makes the whole call a 400, as engines do it.
+The vector of a text begins with its character codes; a prompt or conversation is answered with its last text
+in upper case. `poison` in an item makes the whole call a 400, as real engines do.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ BATCH_CHAT = "/v1/chat/completions/batch"
 
 
 def vector(item: Any) -> list[float]:
-    """Whose item it was can be read from it; exact in 32 bits."""
-    numbers = item if isinstance(item, list) else [ord(one) for one in item]
+    """A vector from which the item can be read; exact in 32 bits."""
+    numbers = item if isinstance(item, list) else [ord(character) for character in item]
     return [float(len(numbers)), *(number / 4 for number in numbers[:12])]
 
 
 def packed(numbers: list[float]) -> str:
-    """As base64 of float32, little-endian."""
+    """The vector as base64 of float32, little-endian."""
     return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
 
 
@@ -41,7 +41,7 @@ def refusal(status: int, message: str, **headers: str) -> list[Step]:
 
 
 class ListingEngine:
-    """Scripts an upstream. Between `hold` and `release` no answer comes; `shuffled` mixes their order."""
+    """Scripts an upstream. Between `hold` and `release` it answers nothing; `shuffled` shuffles the items."""
 
     def __init__(self, upstream: FaultUpstream) -> None:
         self.upstream = upstream
@@ -51,11 +51,11 @@ class ListingEngine:
         upstream.always(self.answer)
 
     def hold(self) -> None:
-        """What arrives from now on is answered after `release`."""
+        """Hold the answers to calls that arrive from now on until `release`."""
         self._go_on = asyncio.Event()
 
     def release(self) -> None:
-        """All that is held is answered."""
+        """Answer the held calls."""
         self._go_on.set()
 
     def answer(self, call: Call) -> Script:
@@ -63,25 +63,25 @@ class ListingEngine:
         return [Until(self._go_on), *self.said(call)]
 
     def said(self, call: Call) -> list[Step]:
-        """What this engine answers."""
-        asked, path = call.json(), call.target
-        payload = asked.get("input", asked.get("prompt", asked.get("messages")))
+        """The answer, without the hold."""
+        request, path = call.json(), call.target
+        payload = request.get("input", request.get("prompt", request.get("messages")))
         if not payload:
             return refusal(400, "messages: List should have at least 1 item")
-        items = items_of(asked, path)
+        items = items_of(request, path)
         for at, item in enumerate(items):
             if "poison" in str(item):
                 return refusal(400, f"input[{at}] is poisonous: {str(item)[:40]}")
-        listed = [self._item(path, asked, at, item) for at, item in enumerate(items)]
+        listed = [self._item(path, request, at, item) for at, item in enumerate(items)]
         if self.shuffled:
             random.Random(len(listed)).shuffle(listed)
-        return [full(compact(answer_with(path, asked["model"], listed, tokens(items))))]
+        return [full(compact(answer_with(path, request["model"], listed, tokens(items))))]
 
-    def _item(self, path: str, asked: Mapping[str, Any], at: int, item: Any) -> dict[str, Any]:
+    def _item(self, path: str, request: Mapping[str, Any], at: int, item: Any) -> dict[str, Any]:
         if path == EMBEDDINGS:
-            numbers = vector(item)[: asked.get("dimensions")]
-            found: Any = packed(numbers) if asked.get("encoding_format") == "base64" else numbers
-            return {"object": "embedding", "index": at, "embedding": found}
+            numbers = vector(item)[: request.get("dimensions")]
+            embedding: Any = packed(numbers) if request.get("encoding_format") == "base64" else numbers
+            return {"object": "embedding", "index": at, "embedding": embedding}
         if path.startswith("/v1/chat"):
             message = {"role": "assistant", "content": item[-1]["content"].upper()}
             return {"index": at, "message": message, "finish_reason": "stop"}
@@ -89,36 +89,40 @@ class ListingEngine:
 
 
 class Always:
-    """In the place of `Ways`: merging pays, and need not be tried first."""
+    """Replaces `MergeExperiment`: merging pays, and needs no trial first."""
 
-    def __init__(self, ways: Sequence[str]) -> None:
-        self._way = [way for way in ways if way != "off"][-1]
+    def __init__(self, modes: Sequence[str], learned: object = None) -> None:
+        self._mode = [mode for mode in modes if mode != "off"][-1]
+        self.current = self.incumbent = self._mode
 
     def arrived(self, load: int, now: float) -> str:
-        """The way to take."""
-        return self._way
+        """The merge mode."""
+        return self._mode
 
-    def done(self, calls: int, now: float, *, served: bool = True) -> None:
-        """Nothing is learned."""
+    def done(self, calls: int, now: float, seconds: float = 0.0, *, served: bool = True, settled: bool = True) -> None:
+        """Learn nothing."""
+
+    def learned(self) -> None:
+        """Nothing."""
 
     def view(self) -> dict[str, object]:
-        """For the admin port."""
-        return {"merge_mode": self._way, "gain": 0.0}
+        """The view of the admin port."""
+        return {"merge_mode": self._mode, "gain": 0.0}
 
 
-def items_of(asked: Mapping[str, Any], path: str) -> list[Any]:
+def items_of(request: Mapping[str, Any], path: str) -> list[Any]:
     """The items of a request, a single one as a list."""
     if path == BATCH_CHAT:
-        return list(asked["messages"])
-    if "messages" in asked:
-        return [asked["messages"]]
-    payload = asked.get("input", asked.get("prompt"))
+        return list(request["messages"])
+    if "messages" in request:
+        return [request["messages"]]
+    payload = request.get("input", request.get("prompt"))
     single = isinstance(payload, str) or isinstance(payload[0], int)
     return [payload] if single else list(payload)
 
 
 def tokens(items: list[Any]) -> int:
-    """What this engine counts."""
+    """The input tokens, as this engine counts."""
     return sum(len(item) if isinstance(item, list) else len(str(item)) // 3 + 1 for item in items)
 
 
@@ -134,12 +138,12 @@ def answer_with(path: str, model: str, listed: list[dict[str, Any]], prompt: int
 
 
 def merging(url: str, batching: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """`settings` in which calls are gathered while one is under way, for as long as it is."""
+    """`settings` in which calls are merged that arrive while one is under way."""
     return settings(url, batching={"max_inflight": 1, "max_wait": 0, **(batching or {})}, **more)
 
 
 async def gathered(gateway: InProcessGateway, calls: int) -> None:
-    """Waits until so many calls are held back to be merged."""
+    """Waits until this many calls are held to be merged."""
     groups = gateway._gateway._pipeline.batching._groups
     await eventually(
         lambda: sum(group.batcher.waiting for group in groups.values()) == calls,
@@ -159,7 +163,7 @@ def text(given: Any, **more: Any) -> dict[str, Any]:
 
 
 class Gathering:
-    """One call under way, and those who wait to leave together when it ends."""
+    """One call under way, and calls that wait to be sent together when it ends."""
 
     def __init__(self, gateway: InProcessGateway, engine: ListingEngine) -> None:
         self.gateway, self.engine, self.upstream = gateway, engine, engine.upstream
@@ -167,7 +171,7 @@ class Gathering:
         self.tasks: list[asyncio.Task[Answer]] = []
 
     async def gather(self, given: list[Any], headers: Any = ()) -> None:
-        """All of these wait."""
+        """Start the first call and make these wait."""
         before = len(self.upstream.calls)
         self.engine.hold()
         self.first = asyncio.create_task(ask(self.gateway.port, text("first"), headers, EMBEDDINGS))
@@ -178,7 +182,7 @@ class Gathering:
             await gathered(self.gateway, number + 1)
 
     async def ends(self) -> list[Answer]:
-        """They leave, and are answered."""
+        """Answer the first call, then the merged ones; returns their answers."""
         self.engine.release()
         assert (await self.first).status == 200
         answers = list(await asyncio.gather(*self.tasks))
@@ -186,29 +190,29 @@ class Gathering:
         return answers
 
     def sent(self) -> list[Any]:
-        """What the upstream got after the first call."""
+        """The inputs that the upstream got after the first call."""
         return [one.json()["input"] for one in self.upstream.calls[1:]]
 
 
 async def gathering(
     given: list[Any], engine: ListingEngine, start: StartGateway, config: Mapping[str, Any] | None = None
 ) -> Gathering:
-    """A gateway with this config, else `merging`, and these calls that wait."""
+    """A gateway with this config (by default `merging`), and these calls waiting."""
     gathering = Gathering(await start(config or merging(engine.upstream.url)), engine)
     await gathering.gather(given)
     return gathering
 
 
 def own(answer: Answer, given: str) -> None:
-    """It is the answer to this text, as if asked alone."""
+    """Assert that it is the answer to this text, as if sent unmerged."""
     assert answer.status == 200, answer.body
-    said = answer.json()
-    assert (said["object"], said["model"]) == ("list", "m-embed")
-    assert said["data"] == [{"object": "embedding", "index": 0, "embedding": vector(given)}]
+    body = answer.json()
+    assert (body["object"], body["model"]) == ("list", "m-embed")
+    assert body["data"] == [{"object": "embedding", "index": 0, "embedding": vector(given)}]
 
 
 async def asks(gateway: InProcessGateway, given: str) -> RawClient:
-    """A client that has asked, and may go."""
+    """A client that has sent this text and may leave."""
     client = await RawClient.open(gateway.port)
     await client.request("POST", EMBEDDINGS, text(given))
     return client

@@ -1,4 +1,4 @@
-"""A client for whom the system holds only a few bytes back, so that the gateway soon has to."""
+"""A client with a small socket buffer, so that the gateway soon has to buffer for it."""
 
 import asyncio
 import socket
@@ -8,7 +8,10 @@ from doubles.rawclient import RawClient, request_bytes
 
 
 async def narrowed(gateway: InProcessGateway, client: RawClient) -> asyncio.Transport:
-    """The gateway's transport to this client, its only one, made narrow. Open the client narrow too."""
+    """Shrink the gateway's send buffer to this client, its only one; returns the transport.
+
+    Open the client with a small `receive_buffer` too.
+    """
     await client.send(request_bytes("GET", "/health"))
     assert (await client.response()).status == 200
     (connection,) = gateway._gateway._listener.connections

@@ -1,4 +1,4 @@
-"""A real Prometheus of a test's own: on loopback, its data in the test's folder, ended with the test."""
+"""A real Prometheus for one test: on loopback, with its data in the test's folder."""
 
 import json
 import math
@@ -20,10 +20,10 @@ PROGRAM = shutil.which("prometheus")
 
 
 class PrometheusServer:
-    """Scrapes as its config says; `query` asks it."""
+    """A Prometheus with this config, while in its `with` block."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        """`folder` takes the config and the data."""
+        """The config and the data are written into `folder`."""
         self._folder = folder
         (folder / "prometheus.yml").write_text(yaml.safe_dump(dict(config)), encoding="utf-8")
         self._log = folder / "prometheus.log"
@@ -54,25 +54,25 @@ class PrometheusServer:
 
     @property
     def log(self) -> str:
-        """All that it has said."""
+        """Its output so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def query(self, expr: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of every series that the expression has now; what is no number is left out."""
-        found = self.ask("query", query=expr)["result"]
-        samples = [(one["metric"], float(one["value"][1])) for one in found]
+        """Labels and value of every series of the expression now, without those that are not finite."""
+        result = self.ask("query", query=expr)["result"]
+        samples = [(series["metric"], float(series["value"][1])) for series in result]
         return [(labels, value) for labels, value in samples if math.isfinite(value)]
 
-    def ask(self, what: str, **words: str) -> Any:
-        """The `data` of an answer of `/api/v1/...`; an AssertionError with what it says against the words."""
-        url = f"http://{self._address}/api/v1/{what}?{urllib.parse.urlencode(words)}"
+    def ask(self, path: str, **parameters: str) -> Any:
+        """The `data` of an answer of `/api/v1/...`; a refusal is an AssertionError with its text."""
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=30) as answer:
                 return json.load(answer)["data"]
-        except urllib.error.HTTPError as refused:
-            with refused:
-                said = refused.read().decode()
-        raise AssertionError(f"{words}: {said}")
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                text = refusal.read().decode()
+        raise AssertionError(f"{parameters}: {text}")
 
     def _ready(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client on a raw socket: sends any bytes, tells exactly how an answer was framed and ended."""
+"""An HTTP/1.1 client on a raw socket: it sends any bytes and records how an answer was framed and ended."""
 
 import asyncio
 import contextlib
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 LINGER_ZERO = struct.pack("ii", 1, 0)
-WITHIN = 10.0
+WITHIN = 30.0  # seconds; generous, so that a busy machine fails no test
 
 
 @dataclass
 class Answer:
-    """An answer as it came.
+    """An answer as it arrived.
 
-    `complete` is true when the framing says that the whole body is there (terminating chunk, Content-Length).
-    `end` is `open`, or `fin` or `rst` where the connection's end was seen.
+    `complete` is true when the body ended as its framing requires (terminating chunk, Content-Length).
+    `end` is `open`, or `fin` or `rst` where the end of the connection was seen.
     """
 
     status: int
@@ -53,15 +53,16 @@ class Answer:
 
 
 class RawClient:
-    """One connection. Reads end with an AssertionError after ten seconds, so that no test hangs."""
+    """One connection. A read that takes more than `within` seconds raises AssertionError: no test hangs."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, within: float = WITHIN) -> None:
         self.reader = reader
         self.writer = writer
+        self._within = within
 
     @classmethod
-    async def open(cls, port: int, *, receive_buffer: int | None = None) -> Self:
-        """Connects; a small `receive_buffer` (bytes) makes a reader that soon holds the sender up."""
+    async def open(cls, port: int, *, receive_buffer: int | None = None, within: float = WITHIN) -> Self:
+        """Connects; a small `receive_buffer` (bytes) soon blocks the sender while nothing is read."""
         sock = socket.socket()
         sock.setblocking(False)
         if receive_buffer is not None:
@@ -73,7 +74,7 @@ class RawClient:
             raise
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         limit = receive_buffer or 2**16
-        return cls(*await asyncio.open_connection(sock=sock, limit=limit))
+        return cls(*await asyncio.open_connection(sock=sock, limit=limit), within)
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,7 +94,7 @@ class RawClient:
         body: bytes | Mapping[str, Any] | None = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Sends a request; a mapping travels as JSON, a body with its Content-Length."""
+        """Sends a request; a mapping is sent as JSON, a body with its Content-Length."""
         await self.send(request_bytes(method, target, body, headers))
 
     async def head(self) -> Answer:
@@ -104,14 +105,12 @@ class RawClient:
             line, *rest = head.decode("latin-1")[:-4].split("\r\n")
             status = int(line.split(" ")[1])
             if status >= 200:
-                pairs = [
-                    (name.lower(), value.strip()) for name, _, value in (one.partition(":") for one in rest)
-                ]
+                pairs = [(name.lower(), value.strip()) for name, _, value in (one.partition(":") for one in rest)]
                 return Answer(status, pairs, head, interim)
             interim.append(status)
 
     async def response(self, *, bodyless: bool = False) -> Answer:
-        """Reads a whole answer; `bodyless` for one to HEAD."""
+        """Reads a whole answer; `bodyless` is for the answer to a HEAD."""
         answer = await self.head()
         if bodyless or answer.status in (204, 304):
             answer.complete = True
@@ -131,7 +130,7 @@ class RawClient:
             answer.body += await self._take(-1, answer)
 
     async def chunk(self, answer: Answer) -> bytes:
-        """Reads the next chunk of a chunked answer; empty at its end, good (`complete`) or not."""
+        """Reads the next chunk of a chunked answer; empty at its end, `complete` or not."""
         line = await self._line(answer)
         if not line:
             return b""
@@ -151,12 +150,10 @@ class RawClient:
     async def until(self, answer: Answer, needle: bytes) -> None:
         """Reads chunks until the body holds this."""
         while needle not in answer.body:
-            assert await self.chunk(answer), (
-                f"ended ({answer.end}) without {needle!r}: {answer.body[-300:]!r}"
-            )
+            assert await self.chunk(answer), f"ended ({answer.end}) without {needle!r}: {answer.body[-300:]!r}"
 
     async def ending(self) -> str:
-        """Waits for the connection's end: `fin` or `rst`; whatever still comes is an AssertionError."""
+        """Waits for the end of the connection, `fin` or `rst`; further bytes are an AssertionError."""
         try:
             rest = await self._bounded(self.reader.read(1000), "the end of the connection")
         except ConnectionResetError:
@@ -165,7 +162,7 @@ class RawClient:
         return "fin"
 
     async def close(self) -> None:
-        """Closes the connection as a client does that has had enough."""
+        """Closes the connection as a departing client does."""
         self.writer.close()
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
@@ -204,10 +201,10 @@ class RawClient:
 
     async def _bounded(self, read: Any, what: str) -> bytes:
         try:
-            async with asyncio.timeout(WITHIN):
+            async with asyncio.timeout(self._within):
                 return bytes(await read)
         except TimeoutError:
-            raise AssertionError(f"not within {WITHIN} s: {what}") from None
+            raise AssertionError(f"not within {self._within} s: {what}") from None
 
 
 def request_bytes(
@@ -216,16 +213,16 @@ def request_bytes(
     body: bytes | Mapping[str, Any] | None = None,
     headers: Iterable[tuple[str, str]] = (),
 ) -> bytes:
-    """A request as bytes; headers given replace the ones it would have by itself."""
-    given = list(headers)
-    names = {name.lower() for name, _ in given}
-    own = [("host", "gateway.test")]
+    """A request as bytes; `headers` replace the defaults of the same name."""
+    headers = list(headers)
+    replaced = {name.lower() for name, _ in headers}
+    defaults = [("host", "gateway.test")]
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     if body is not None:
-        own += [("content-type", "application/json"), ("content-length", str(len(body)))]
-    lines = [f"{name}: {value}" for name, value in own if name not in names]
-    lines += [f"{name}: {value}" for name, value in given]
+        defaults += [("content-type", "application/json"), ("content-length", str(len(body)))]
+    lines = [f"{name}: {value}" for name, value in defaults if name not in replaced]
+    lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode("latin-1") + (body or b"")
 
 

@@ -1,4 +1,4 @@
-"""A real redis-server of a test's own: on loopback, without files, ended with the test."""
+"""A real redis-server for tests: on loopback and without files."""
 
 import shutil
 import signal
@@ -12,26 +12,27 @@ from typing import Self
 class RedisServer:
     """Starts, pauses, kills and restarts one redis-server; its port stays the same."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """`folder` is where it runs; `options` go to its command line."""
+    def __init__(self, folder: Path, *options: str, before: tuple[str, ...] = ()) -> None:
+        """`folder` is its working directory; `options` are added to its command line, `before` at its start."""
         self._folder = folder
+        self._before = before
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Its URL for a config."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> Self:
-        """Returns when it answers."""
+        """Starts it and waits until it answers."""
         program = shutil.which("redis-server")
         assert program, "redis-server is not installed"
-        place = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
-        command = [program, *place, "--save", "", "--appendonly", "no", *self._options]
+        address = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
+        command = [program, *self._before, *address, "--save", "", "--appendonly", "no", *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not self._answers():
             assert self._process.poll() is None, "redis-server ended"
             assert time.monotonic() < deadline, "redis-server does not answer"
@@ -39,11 +40,11 @@ class RedisServer:
         return self
 
     def stop(self) -> None:
-        """Ends it in order, also a paused one; does nothing when it does not run."""
+        """Ends it with SIGTERM, paused or not; does nothing when it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it at once; what it held is lost."""
+        """Ends it with SIGKILL; its data is lost."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -52,17 +53,17 @@ class RedisServer:
         self.start()
 
     def pause(self) -> None:
-        """Stops it as SIGSTOP does: connections stay open, nothing answers."""
+        """Stops it with SIGSTOP: connections stay open, nothing answers."""
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets a paused one go on."""
+        """Resumes it after `pause`."""
         self._running().send_signal(signal.SIGCONT)
 
     def command(self, *words: str) -> bytes:
-        """Sends one command on a connection of its own and gives the raw start of the reply."""
+        """Sends one command on a new connection; returns the raw start of the reply."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as link:
-            parts = [b"$%d\r\n%b\r\n" % (len(one), one) for one in (word.encode() for word in words)]
+            parts = [b"$%d\r\n%b\r\n" % (len(data), data) for data in (word.encode() for word in words)]
             link.sendall(b"*%d\r\n%b" % (len(parts), b"".join(parts)))
             return link.recv(65536)
 
@@ -85,7 +86,7 @@ class RedisServer:
 
     def _answers(self) -> bool:
         try:
-            return self.command("PING").startswith(b"+PONG")
+            return self.command("PING").startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
 

@@ -35,17 +35,11 @@ def chat(text: str = "pong", model: str = "up-small", headers: Headers = ()) -> 
 def completion(text: str = "pong", model: str = "up-small") -> list[Step]:
     """A legacy completion with one choice."""
     choice = {"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}
-    return [
-        full(
-            compact(
-                {"id": "t1", "object": "text_completion", "created": 1, "model": model, "choices": [choice]}
-            )
-        )
-    ]
+    return [full(compact({"id": "t1", "object": "text_completion", "created": 1, "model": model, "choices": [choice]}))]
 
 
 def chat_events(*texts: str, model: str = "up-small", with_usage: bool = False) -> list[bytes]:
-    """The events of a normal stream: role, contents, stop, usage where asked for, done."""
+    """The events of a normal stream: role, contents, stop, usage if requested, done."""
     return [
         delta({"role": "assistant", "content": ""}, model=model),
         *(piece(text, model) for text in texts),
@@ -56,12 +50,12 @@ def chat_events(*texts: str, model: str = "up-small", with_usage: bool = False) 
 
 
 def chat_stream(*texts: str, model: str = "up-small", with_usage: bool = False) -> list[Step]:
-    """A normal stream, one write an event."""
+    """A normal stream, one write per event."""
     return stream(*chat_events(*texts, model=model, with_usage=with_usage))
 
 
 def embeddings(inputs: int = 1, encoding: str | None = None, model: str = "up-embed") -> list[Step]:
-    """One vector an input, in the encoding that was asked for."""
+    """One vector per input, in the requested encoding."""
     floats: Any = list(VECTOR)
     packed = base64.b64encode(struct.pack(f"<{len(VECTOR)}f", *VECTOR)).decode()
     vector = packed if encoding == "base64" else floats
@@ -94,14 +88,14 @@ def ordinary(call: "Call") -> Script:
     path = call.target.partition("?")[0]
     if path.endswith("/models"):
         return models("up-small", "up-embed")
-    asked = call.json()
+    request = call.json()
     if path.endswith("/embeddings"):
-        inputs = asked["input"]
-        many = len(inputs) if isinstance(inputs, list) else 1
-        return embeddings(many, asked.get("encoding_format"), asked["model"])
-    if asked.get("stream"):
-        wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
-        return chat_stream("po", "ng", model=asked["model"], with_usage=wants_usage)
+        inputs = request["input"]
+        count = len(inputs) if isinstance(inputs, list) else 1
+        return embeddings(count, request.get("encoding_format"), request["model"])
+    if request.get("stream"):
+        wants_usage = bool((request.get("stream_options") or {}).get("include_usage"))
+        return chat_stream("po", "ng", model=request["model"], with_usage=wants_usage)
     if path.endswith("/chat/completions"):
-        return chat(model=asked["model"])
-    return completion(model=asked["model"])
+        return chat(model=request["model"])
+    return completion(model=request["model"])

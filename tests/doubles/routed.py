@@ -15,9 +15,9 @@ def routed(
 ) -> dict[str, Any]:
     """A config: `m-small` has a candidate at each of these upstreams, which are called `a`, `b`, `c`, ...
 
-    There the model is called `up-a`, `up-b`, ... and has the context window of the same place in `windows`.
+    There the model is called `up-a`, `up-b`, ... and has the context window at the same index of `windows`.
     `fallbacks` are the upstreams of the models `m-x`, `m-y`, ... that `m-small` falls back to. `retry` is
-    2 attempts with pauses of next to nothing, unless it says otherwise; `more` goes to `settings`.
+    added to 2 attempts with a backoff of 1 ms; `more` goes to `settings`.
     """
     upstream = more.pop("upstream", {})
     config = settings(urls[0], **more)

@@ -26,7 +26,7 @@ FIN, RST, NEVER, UNREAD = Act.FIN, Act.RST, Act.NEVER, Act.UNREAD
 
 @dataclass(frozen=True)
 class Drip:
-    """Writes data in pieces of `size` bytes, giving the other side `gap` seconds (0: a turn) to read each."""
+    """Writes data in pieces of `size` bytes, `gap` seconds apart (0: a turn of the event loop)."""
 
     data: bytes
     size: int = 1
@@ -35,14 +35,14 @@ class Drip:
 
 @dataclass(frozen=True)
 class Pause:
-    """Waits so many seconds."""
+    """Waits for `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Until:
-    """Waits for an event of the upstream's loop."""
+    """Waits for an event of the upstream's event loop."""
 
     event: asyncio.Event
 
@@ -61,16 +61,14 @@ def head(status: int = 200, headers: Headers = (), reason: str = "Fault") -> byt
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
-def full(
-    body: bytes, status: int = 200, content_type: str = "application/json", headers: Headers = ()
-) -> bytes:
+def full(body: bytes, status: int = 200, content_type: str = "application/json", headers: Headers = ()) -> bytes:
     """A whole response with a Content-Length, as one write."""
-    own = [("content-type", content_type), ("content-length", str(len(body)))]
-    return head(status, [*own, *headers]) + body
+    framing = [("content-type", content_type), ("content-length", str(len(body)))]
+    return head(status, [*framing, *headers]) + body
 
 
 def frame(data: bytes) -> bytes:
-    """Data as one chunk of a chunked body."""
+    """Data framed as one chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -80,7 +78,7 @@ def sse_head(headers: Headers = ()) -> bytes:
 
 
 def compact(value: Any) -> bytes:
-    """JSON as engines write it: no blanks, UTF-8 as it is."""
+    """JSON as engines write it: compact and in UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -123,4 +121,4 @@ def _chunk(model: str, choices: list[Any]) -> dict[str, Any]:
 
 def stream(*events: bytes, end: bool = True) -> list[Step]:
     """An event stream, one write an event; with `end` its chunked body ends properly."""
-    return [sse_head(), *(frame(one) for one in events), *([LAST_CHUNK] if end else [])]
+    return [sse_head(), *(frame(data) for data in events), *([LAST_CHUNK] if end else [])]

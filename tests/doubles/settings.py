@@ -1,4 +1,4 @@
-"""Configs for tests: one upstream with two models, everything else as a test needs it."""
+"""Configs for tests: one upstream with two models, and what a test adds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,8 +19,8 @@ def settings(
 ) -> dict[str, Any]:
     """A config: public `m-small` and `m-embed` are `up-small` and `up-embed` at this upstream.
 
-    `server` and `upstream` add fields to these sections, `keys` asks for `KEY` (all models) or `OTHER_KEY`
-    (only `m-embed`), `sections` add or replace whole top-level ones.
+    `server` and `upstream` add fields to these sections, `keys` requires `KEY` (all models) or `OTHER_KEY`
+    (only `m-embed`), `sections` add or replace top-level sections.
     """
     config: dict[str, Any] = {
         "server": {"port": 0, **(server or {})},

@@ -1,11 +1,11 @@
-"""Reads an event stream as the standard says (WHATWG HTML, section 9.2.6): whole body in, events out."""
+"""Parses the body of an event stream by the standard (WHATWG HTML, section 9.2.6)."""
 
 import json
 from typing import Any
 
 
 def data_of(body: bytes) -> list[str]:
-    """The data of every dispatched event; an event that its blank line has not ended is not one."""
+    """The data of every dispatched event; an event without its final blank line is not dispatched."""
     events: list[str] = []
     data: list[str] = []
     lines = body.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -27,7 +27,7 @@ def contents(body: bytes) -> str:
 
 
 def final_error(body: bytes) -> dict[str, Any]:
-    """The error that ends a broken stream; asserts that it is the last event, whole and alone."""
+    """The error that ends a broken stream; asserts that it is the last event and the only error."""
     events = data_of(body)
     assert events, "no event at all"
     assert "[DONE]" not in events

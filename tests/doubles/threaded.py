@@ -1,4 +1,4 @@
-"""The fault upstream in a thread of its own, for tests without a loop."""
+"""The fault upstream in a separate thread, for tests without an event loop."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from doubles.upstream import FaultUpstream
 
 
 class ThreadedUpstream:
-    """A FaultUpstream beside a synchronous test, which may script it between calls and read from it."""
+    """A FaultUpstream that a synchronous test may script and read between calls."""
 
     def __init__(self) -> None:
         self.upstream = FaultUpstream()
@@ -27,6 +27,6 @@ class ThreadedUpstream:
         self._thread.join(5)
         self._loop.close()
 
-    def wait(self, what: Coroutine[Any, Any, Any]) -> Any:
-        """Runs a coroutine on the upstream's loop and waits for its result."""
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine on the upstream's event loop and returns its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)

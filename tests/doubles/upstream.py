@@ -1,4 +1,8 @@
-"""An upstream on raw sockets that answers as scripted, whatever HTTP says, and records what it was sent."""
+"""An upstream on raw sockets that answers as scripted, valid HTTP or not, and records what it was sent.
+
+It is the tests' independent witness: it shares no code with the gateway, nor with the fake upstreams of the
+benchmarks, which answer fast and correctly where this one scripts every byte, pause and end of a connection.
+"""
 
 import asyncio
 from collections import deque
@@ -11,14 +15,15 @@ from doubles.connection import Connection
 from doubles.script import UNREAD, Script
 
 Answer = Script | Callable[[Call], Script]
+WITHIN = 20.0  # seconds
 
 
 class FaultUpstream:
     """Listens on a free port of 127.0.0.1.
 
-    `reply(a, b)` scripts the next calls, `always(a)` all that are not scripted (at first: what a healthy
-    engine says). `keepalive` is how long, in seconds, an idle connection is kept; None is for ever. With
-    `deaf` set, new connections are accepted and nothing is ever read from them.
+    `reply(a, b)` scripts the next calls, `always(a)` every other call (by default the answer of a healthy
+    engine). An idle connection is closed after `keepalive` seconds; None never closes it. With `deaf`
+    set, new connections are accepted and never read.
     """
 
     def __init__(self, *, keepalive: float | None = None) -> None:
@@ -46,19 +51,17 @@ class FaultUpstream:
 
     @property
     def url(self) -> str:
-        """The base URL, as a config names it."""
+        """The base URL for a config."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def start(self) -> None:
         """Opens the port (the same one again after `stop`)."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self), "127.0.0.1", self.port, backlog=2048
-        )
+        self._server = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port, backlog=2048)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Closes the port and every connection; raises what went wrong in a script."""
+        """Closes the port and every connection; raises the first error of a script."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -75,7 +78,7 @@ class FaultUpstream:
         self._next.extend(answers)
 
     def always(self, answer: Answer) -> None:
-        """Scripts every call that has no answer of its own."""
+        """Scripts every call that `reply` did not script."""
         self._always = answer
 
     def script_for(self, call: Call) -> Script:
@@ -89,11 +92,11 @@ class FaultUpstream:
         return not callable(answer) and len(answer) > 0 and answer[0] is UNREAD
 
     def changed(self) -> None:
-        """Wakes those who wait for a state of this upstream."""
+        """Wakes the tests that wait for a state of this upstream."""
         self._changed.set()
 
-    async def until(self, true: Callable[[], bool], what: str, within: float = 5.0) -> None:
-        """Waits for a state; an AssertionError that says `what` after `within` seconds."""
+    async def until(self, true: Callable[[], bool], what: str, within: float = WITHIN) -> None:
+        """Waits for a state; after `within` seconds an AssertionError names `what`."""
         try:
             async with asyncio.timeout(within):
                 while not true():
@@ -102,27 +105,25 @@ class FaultUpstream:
         except TimeoutError:
             raise AssertionError(f"not within {within} s: {what}") from None
 
-    async def received(self, count: int, within: float = 5.0) -> Call:
-        """Waits until so many calls have arrived whole; returns the last of them."""
-        await self.until(
-            lambda: len(self.calls) >= count and self.calls[count - 1].body_read, f"call {count}", within
-        )
+    async def received(self, count: int, within: float = WITHIN) -> Call:
+        """Waits until `count` calls have arrived completely; returns the last of them."""
+        await self.until(lambda: len(self.calls) >= count and self.calls[count - 1].body_read, f"call {count}", within)
         return self.calls[count - 1]
 
-    async def holding(self, count: int, within: float = 5.0) -> None:
-        """Waits until so many calls are in flight at once."""
+    async def holding(self, count: int, within: float = WITHIN) -> None:
+        """Waits until `count` calls are in flight at once."""
         await self.until(lambda: self.in_flight == count, f"{count} calls in flight", within)
 
-    async def peer_closed(self, number: int = 1, within: float = 5.0) -> str:
+    async def peer_closed(self, number: int = 1, within: float = WITHIN) -> str:
         """Waits until the peer closes the connection of this call (from 1); returns `fin` or `rst`."""
         call = self.calls[number - 1]
         await self.until(lambda: call.closed is not None, f"call {number} closed by the peer", within)
         return str(call.closed)
 
-    async def idle(self, within: float = 5.0) -> None:
+    async def idle(self, within: float = WITHIN) -> None:
         """Waits until no connection is open."""
         await self.until(lambda: not self.connections, "no open connection", within)
 
-    async def at_rest(self, within: float = 5.0) -> None:
+    async def at_rest(self, within: float = WITHIN) -> None:
         """Waits until no call is in flight; idle connections may stay."""
         await self.until(lambda: self.in_flight == 0, "no call in flight", within)

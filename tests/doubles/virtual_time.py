@@ -1,15 +1,17 @@
-"""An event loop whose time does not pass but jumps: to the next timer, whenever nothing else is to do."""
+"""An event loop in virtual time: when nothing is ready, it jumps to the next timer instead of waiting."""
 
 import asyncio
+import functools
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 Result = TypeVar("Result")
+Params = ParamSpec("Params")
 
 
-class _Jumping(selectors.SelectSelector):
-    """Asked to sleep until the next timer it lets the loop's time jump there."""
+class _JumpingSelector(selectors.SelectSelector):
+    """Advances the loop's time where a selector would sleep until the next timer."""
 
     loop: "VirtualTimeLoop"
 
@@ -23,11 +25,11 @@ class _Jumping(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """`time()` is virtual seconds; it starts somewhere, as a monotonic clock does."""
+    """A loop whose `time()` is virtual seconds; like a monotonic clock it does not begin at zero."""
 
     def __init__(self, start: float = 1000.0) -> None:
         self.now = start
-        selector = _Jumping()
+        selector = _JumpingSelector()
         selector.loop = self
         super().__init__(selector)
 
@@ -37,6 +39,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run it to its end in virtual time, as `asyncio.run` does in real time."""
+    """Run a coroutine to its end in virtual time, as `asyncio.run` does in real time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+def virtual(test: Callable[Params, Coroutine[Any, Any, None]]) -> Callable[Params, None]:
+    """Make an async test one that runs in virtual time."""
+
+    @functools.wraps(test)
+    def runs(*args: Params.args, **kwargs: Params.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return runs

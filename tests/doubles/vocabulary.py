@@ -1,4 +1,4 @@
-"""The requests that the cases are told in, and how they are asked."""
+"""The requests that most tests send."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,10 +17,10 @@ E0: dict[str, Any] = {"model": "m-embed", "input": "alpha"}
 async def ask(
     port: int, body: bytes | Mapping[str, Any], headers: Iterable[tuple[str, str]] = (), path: str = CHAT
 ) -> Answer:
-    """POSTs on a connection of its own, gives the whole answer."""
+    """POST on a new connection; returns the whole answer."""
     return await call(port, "POST", path, body, headers)
 
 
 def public(events: Iterable[bytes]) -> bytes:
-    """What a client must get of these upstream events: every byte but for the model's name."""
+    """These upstream events as a client must get them: only the model name differs."""
     return b"".join(events).replace(b'"model":"up-small"', b'"model":"m-small"')

@@ -1,11 +1,11 @@
-"""Waits for a condition that nothing announces."""
+"""Polls for a condition that nothing signals."""
 
 import asyncio
 from collections.abc import Callable
 
 
-async def eventually(true: Callable[[], bool], what: str, within: float = 5.0) -> None:
-    """Looks again and again; an AssertionError that says `what` after `within` seconds."""
+async def eventually(true: Callable[[], bool], what: str, within: float = 20.0) -> None:
+    """Poll until `true()`; after `within` seconds an AssertionError names `what`."""
     try:
         async with asyncio.timeout(within):
             while not true():

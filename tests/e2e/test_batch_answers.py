@@ -63,9 +63,7 @@ async def test_batch_04_numbers_instead_of_base64_reach_everybody_as_they_came(
     def numbers(call: Call) -> Script:
         given = call.json()["input"]
         items = given if isinstance(given, list) else [given]
-        data = [
-            {"object": "embedding", "index": at, "embedding": vector(one)} for at, one in enumerate(items)
-        ]
+        data = [{"object": "embedding", "index": at, "embedding": vector(one)} for at, one in enumerate(items)]
         return [full(compact({"object": "list", "model": "up-embed", "data": data}))]
 
     engine.upstream.always(numbers)

@@ -36,7 +36,7 @@ async def probed(gateway: InProcessGateway, body: dict[str, Any]) -> None:
     """A first call, after which it is known what the engine offers."""
     assert (await ask(gateway.port, body)).status == 200
     offers = gateway._gateway._pipeline.offers
-    await eventually(lambda: not offers._asking, "the engine has been asked")
+    await eventually(lambda: not offers._probing, "the engine has been asked")
 
 
 async def started(start: StartGateway, engine: ListingEngine, **more: Any) -> InProcessGateway:
@@ -126,9 +126,7 @@ NEVER_TOGETHER: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_other_parameters_never_share_a_call(
-    start_gateway: StartGateway, engine: ListingEngine
-) -> None:
+async def test_other_parameters_never_share_a_call(start_gateway: StartGateway, engine: ListingEngine) -> None:
     gateway = await started(start_gateway, engine, batching={"policy": "window", "max_wait": "50ms"})
     bodies = [talk("x", **more) for more in ({}, *NEVER_TOGETHER.values())]
     answers = await asyncio.gather(*(ask(gateway.port, body) for body in bodies))
@@ -138,9 +136,7 @@ async def test_other_parameters_never_share_a_call(
     assert sorted(sent, key=str) == sorted(bodies, key=str)
 
 
-async def test_streams_and_long_answers_go_by_themselves(
-    start_gateway: StartGateway, engine: ListingEngine
-) -> None:
+async def test_streams_and_long_answers_go_by_themselves(start_gateway: StartGateway, engine: ListingEngine) -> None:
     window = {"policy": "window", "max_wait": "50ms", "merge_max_output": 8}
     gateway = await started(start_gateway, engine, batching=window)
     engine.upstream.always(replies.ordinary)
@@ -217,9 +213,7 @@ async def test_an_engine_that_does_not_offer_it_is_not_asked_for_it(
     start_gateway: StartGateway, engine: ListingEngine, answer: Callable[[Call], Script]
 ) -> None:
     engine.upstream.always(answer)
-    gateway = await start_gateway(
-        merging(engine.upstream.url, {"policy": "window", "max_wait": "10ms"}, upstream=VLLM)
-    )
+    gateway = await start_gateway(merging(engine.upstream.url, {"policy": "window", "max_wait": "10ms"}, upstream=VLLM))
     await probed(gateway, C0 | {"max_tokens": 2})
     await many(gateway, C0 | {"max_tokens": 2})
     assert [call.target for call in engine.upstream.calls].count(BATCH_CHAT) == 1

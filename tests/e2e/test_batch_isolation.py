@@ -63,9 +63,7 @@ async def test_batch_03_a_busy_or_failing_upstream_gets_no_storm(
         assert {one.header("retry-after") for one in answers} == {"7"}
 
 
-async def test_a_wrong_path_is_told_to_all_by_one_call(
-    start_gateway: StartGateway, engine: ListingEngine
-) -> None:
+async def test_a_wrong_path_is_told_to_all_by_one_call(start_gateway: StartGateway, engine: ListingEngine) -> None:
     batch = await gathering(list(NAMES), engine, start_gateway)
     engine.upstream.always(refusal(404, "Not Found"))
     answers = await batch.ends()
@@ -95,7 +93,7 @@ BROKEN: dict[str, Callable[[list[Any]], Any]] = {
     "one too many": lambda data: [*data, {**data[0], "index": len(data)}],
     "out of range": lambda data: [*without(1, data), {**data[1], "index": 99}],
     "negative": lambda data: [*without(1, data), {**data[1], "index": -1}],
-    "no index": lambda data: [{**one, "index": None} for one in data],
+    "an index twice": lambda data: [{**one, "index": max(one["index"], 1)} for one in data],
     "no vector": lambda data: [{**one, "embedding": None} for one in data],
     "no list": lambda data: None,
 }
@@ -120,13 +118,49 @@ async def test_an_answer_that_does_not_fit_is_not_used_at_all(
     assert sorted(batch.sent()[1:]) == list(FEW)
 
 
-async def test_a_single_answer_that_is_still_wrong_is_a_502(
+async def test_a_call_that_is_sent_alone_again_is_judged_like_one_that_never_was_merged(
     start_gateway: StartGateway, engine: ListingEngine
 ) -> None:
     batch = await gathering(list(FEW), engine, start_gateway)
     engine.upstream.always(replies.embeddings(2))
-    answers = await batch.ends()
-    assert {(one.status, one.error["code"]) for one in answers} == {(502, "upstream_invalid_response")}
+    answers = [*await batch.ends(), await ask(batch.gateway.port, text("alone"), path=EMBEDDINGS)]
+    assert {(one.status, one.body) for one in answers} == {(200, answers[-1].body)}
+    assert batch.sent()[0] == list(FEW)
+
+
+INDEXES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "left out": lambda at: {},
+    "left out where 0": lambda at: {"index": at} if at else {},
+    "null": lambda at: {"index": None},
+    "all 0": lambda at: {"index": 0},
+    "from 1": lambda at: {"index": at + 1},
+    "a text": lambda at: {"index": str(at)},
+    "a float": lambda at: {"index": float(at)},
+    "by parts": lambda at: {"index": at % 2},
+}
+
+
+@pytest.mark.parametrize("how", INDEXES)
+async def test_embeddings_without_a_useful_index_are_merged_by_position(
+    start_gateway: StartGateway, engine: ListingEngine, how: str
+) -> None:
+    batch = await gathering(list(FEW), engine, start_gateway)
+
+    def unnumbered(one: Call) -> Script:
+        (step,) = engine.said(one)
+        assert isinstance(step, bytes)
+        answer = json.loads(step.partition(b"\r\n\r\n")[2])
+        items = [
+            {name: value for name, value in item.items() if name != "index"} | INDEXES[how](at)
+            for at, item in enumerate(answer["data"])
+        ]
+        return [full(compact({**answer, "data": items}))]
+
+    engine.upstream.always(unnumbered)
+    for answer, one in zip(await batch.ends(), FEW, strict=True):
+        own(answer, one)
+        assert [item["index"] for item in answer.json()["data"]] == [0]
+    assert batch.sent() == [list(FEW)]
 
 
 BAD = {
@@ -159,7 +193,7 @@ async def test_batch_12_a_bug_ends_one_batch_and_no_more(
 ) -> None:
     batch = await gathering(list(FEW), engine, start_gateway)
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.wire.openai.merge.split", lambda *_: 1 / 0)
+        patch.setattr("gateway.wire.openai.demerge.split", lambda *_: 1 / 0)
         answers = await batch.ends()
     assert {(one.status, one.error["code"]) for one in answers} == {(500, "internal_error")}
     again = Gathering(batch.gateway, engine)

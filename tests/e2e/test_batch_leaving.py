@@ -7,6 +7,7 @@ import pytest
 import yaml
 from doubles.gateway import StartGateway
 from doubles.listing_engine import (
+    Always,
     Gathering,
     ListingEngine,
     asks,
@@ -17,13 +18,21 @@ from doubles.listing_engine import (
     own,
     text,
 )
+from doubles.upstream import FaultUpstream
 from doubles.vocabulary import EMBEDDINGS, ask
 from doubles.waiting import eventually
 
-from gateway.assembly.reload import take
+from gateway.assembly.reload import apply
 from gateway.config.load import load
 
 FEW = ("a", "b", "c")
+
+
+@pytest.fixture
+def engine(upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch) -> ListingEngine:
+    """An engine on which merging pays, so that no trial changes the mode meanwhile."""
+    monkeypatch.setattr("gateway.batching.profile.MergeExperiment", Always)
+    return ListingEngine(upstream)
 
 
 async def test_batch_11_who_leaves_before_it_goes_is_not_in_it(
@@ -81,9 +90,7 @@ async def test_when_all_have_left_the_upstream_call_is_aborted(
     own(await ask(batch.gateway.port, text("next"), path=EMBEDDINGS), "next")
 
 
-async def test_batch_11_rounds_of_callers_that_come_and_go(
-    start_gateway: StartGateway, engine: ListingEngine
-) -> None:
+async def test_batch_11_rounds_of_callers_that_come_and_go(start_gateway: StartGateway, engine: ListingEngine) -> None:
     gateway = await start_gateway(merging(engine.upstream.url))
     for number in range(30):
         batch = Gathering(gateway, engine)
@@ -121,9 +128,7 @@ async def test_a_drain_lets_pending_batches_go(start_gateway: StartGateway, engi
     await stopping
 
 
-async def test_a_drain_without_time_tells_pending_ones(
-    start_gateway: StartGateway, engine: ListingEngine
-) -> None:
+async def test_a_drain_without_time_tells_pending_ones(start_gateway: StartGateway, engine: ListingEngine) -> None:
     config = merging(engine.upstream.url, server={"drain": {"timeout": "10ms"}})
     batch = await gathering(list(FEW), engine, start_gateway, config)
     await batch.gateway.stop()
@@ -144,7 +149,7 @@ async def test_a_reload_loses_nobody_who_waits_to_be_merged(
     loaded = load(file, {})
     assert loaded.config is not None
     before = batch.gateway._gateway._pipeline.batching
-    assert await take(batch.gateway._gateway, loaded.config) is None
+    assert await apply(batch.gateway._gateway, loaded.config) is None
     new = asyncio.create_task(ask(batch.gateway.port, text("new"), path=EMBEDDINGS))
     await engine.upstream.received(2)
     for answer, one in zip(await batch.ends(), FEW, strict=True):

@@ -114,9 +114,7 @@ async def test_batch_04_encodings_are_never_mixed(
     await gathered(gateway, 6)
     engine.release()
     answers = await asyncio.gather(*tasks)
-    for answer, (kind, name) in zip(
-        answers[3:], ((kind, name) for kind in kinds for name in "ab"), strict=True
-    ):
+    for answer, (kind, name) in zip(answers[3:], ((kind, name) for kind in kinds for name in "ab"), strict=True):
         wanted: Any = vector(f"{kind}{name}")
         if kind.get("encoding_format") == "base64":
             wanted = packed(wanted)
@@ -216,9 +214,7 @@ async def test_batch_15_and_16_what_no_list_can_hold_travels_as_it_came(
     ] * 3
 
 
-async def test_off_is_off(
-    upstream: FaultUpstream, start_gateway: StartGateway, engine: ListingEngine
-) -> None:
+async def test_off_is_off(upstream: FaultUpstream, start_gateway: StartGateway, engine: ListingEngine) -> None:
     gateway = await start_gateway(merging(upstream.url, {"policy": "off"}))
     engine.hold()
     tasks = [asyncio.create_task(ask(gateway.port, text(one), path=EMBEDDINGS)) for one in TEXTS]

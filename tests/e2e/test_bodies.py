@@ -57,9 +57,7 @@ async def test_compat_01_without_an_alias_the_bytes_are_identical(
     assert upstream.calls[0].body == ODD_BYTES
 
 
-async def test_compat_01_a_model_name_spelled_with_escapes(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_compat_01_a_model_name_spelled_with_escapes(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     body = b'{"\\u006dodel":"m\\u002dsmall","messages":[{"content":"{\\"model\\":1}"}]}'
     assert (await ask(gateway.port, body)).status == 200
     assert upstream.calls[0].body == body.replace(b'"m\\u002dsmall"', b'"up-small"')
@@ -124,9 +122,7 @@ def image(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [2**20 + 1, 20 * 10**6])
-async def test_compat_07_large_bodies_pass(
-    gateway: InProcessGateway, upstream: FaultUpstream, size: int
-) -> None:
+async def test_compat_07_large_bodies_pass(gateway: InProcessGateway, upstream: FaultUpstream, size: int) -> None:
     body = image(size)
     assert (await ask(gateway.port, body)).status == 200
     assert upstream.calls[0].body == upstream_form(body)
@@ -135,9 +131,7 @@ async def test_compat_07_large_bodies_pass(
 async def test_compat_07_a_chunked_body_passes(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     body = image(300_000)
     async with await RawClient.open(gateway.port) as client:
-        await client.send(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
+        await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         for at in range(0, len(body), 70_000):
             await client.send(frame(body[at : at + 70_000]))
         await client.send(LAST_CHUNK)
@@ -145,9 +139,7 @@ async def test_compat_07_a_chunked_body_passes(gateway: InProcessGateway, upstre
     assert upstream.calls[0].body == upstream_form(body)
 
 
-async def test_compat_07_too_large_is_413_before_it_is_sent(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_compat_07_too_large_is_413_before_it_is_sent(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     async with await RawClient.open(gateway.port) as client:
         await client.send(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n{" % (33 * 2**20)
@@ -164,9 +156,7 @@ async def test_compat_07_too_large_without_a_length_is_413(
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"max_body": "64KiB"}))
     async with await RawClient.open(gateway.port) as client:
-        await client.send(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
+        await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         await client.send(frame(b" " * 2**16) + frame(b" "))
         assert (await client.response()).error["code"] == "body_too_large"
     exact = b" " * (2**16 - len(compact(C0))) + compact(C0)
@@ -194,9 +184,7 @@ async def test_compat_07_a_compressed_request_is_415(
 
 
 async def test_an_answer_passes_byte_for_byte(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
-    body = (
-        b'{ "id":"\\u0061","model" :"served-name","x":1.50, "choices":[{"message":{"model":"inner"}}]\r\n}\n'
-    )
+    body = b'{ "id":"\\u0061","model" :"served-name","x":1.50, "choices":[{"message":{"model":"inner"}}]\r\n}\n'
     upstream.reply([full(body)])
     answer = await ask(gateway.port, C0)
     assert answer.body == body.replace(b'"served-name"', b'"m-small"')

@@ -58,9 +58,7 @@ async def test_a_lone_upstream_opens_after_five_and_is_asked_once_a_second(
     await gateway.counted("sluice_upstream_breaker_state", 0, upstream="a")
 
 
-async def test_who_waits_as_told_goes(
-    upstream: FaultUpstream, start_gateway: StartGateway, clock: FrozenClock
-) -> None:
+async def test_who_waits_as_told_goes(upstream: FaultUpstream, start_gateway: StartGateway, clock: FrozenClock) -> None:
     gateway = await start_gateway(routed(upstream.url, retry=ONE_TRY))
     await opened(gateway, upstream)
     clock.passes(0.4)
@@ -181,7 +179,7 @@ async def test_row_16_one_of_two_that_always_fails(
     assert len(upstream.calls) <= 7
 
 
-async def test_row_54_retry_05_a_dead_lone_upstream_and_1000_calls_of_the_real_sdk(
+async def test_row_54_retry_05_a_dead_lone_upstream_and_400_calls_of_the_real_sdk(
     upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     gateway = await start_gateway(routed(upstream.url))
@@ -189,21 +187,19 @@ async def test_row_54_retry_05_a_dead_lone_upstream_and_1000_calls_of_the_real_s
     for _ in range(10):  # the warm-up
         await ask(gateway.port, C0)
     before = len(upstream.calls)
-    some = asyncio.Semaphore(400)
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
 
         async def one() -> int:
-            async with some:
-                with pytest.raises(openai.InternalServerError) as told:
-                    await client.chat.completions.create(**C0)
-                return told.value.status_code
+            with pytest.raises(openai.InternalServerError) as caught:
+                await client.chat.completions.create(**C0)
+            return caught.value.status_code
 
         begun = time.monotonic()
-        statuses = await asyncio.gather(*(one() for _ in range(1000)))
+        statuses = await asyncio.gather(*(one() for _ in range(400)))
         lasted = time.monotonic() - begun
     assert set(statuses) <= {502, 503}
     assert len(upstream.calls) - before <= lasted + 2  # one a second
-    assert (len(upstream.calls) - before) / 1000 <= 1.1
+    assert (len(upstream.calls) - before) / 400 <= 1.1
 
 
 async def test_row_54_without_the_breaker_the_budget_holds_alone(

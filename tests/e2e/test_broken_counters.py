@@ -58,9 +58,7 @@ async def test_metr_03_a_damaged_file_of_counters_breaks_no_scrape(
         assert gateway.log.count("counters cannot be read") == 1
 
 
-def test_metr_03_a_dead_workers_damaged_file_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_metr_03_a_dead_workers_damaged_file_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for pid, damage in ((7, "another's"), (8, "cut")):
         (tmp_path / f"counter_{pid}.db").write_bytes(DAMAGES[damage](b"\x40\0\0\0" * 50))
     with caplog.at_level(logging.ERROR, "sluice"):

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from doubles.settings import AUTH, KEY
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, S0
 from doubles.waiting import eventually
+
+from gateway.usage.sqlite_store import SqliteUsageStore
+from gateway.usage.store import UsageUnavailable
 
 PRICE = {
     "input": 1000,
@@ -163,18 +167,14 @@ async def test_a_whole_answer_tells_its_exact_cost(
     assert other.header("x-sluice-cost-usd") == "0.000000028"
 
 
-async def test_streams_are_spent_too(
-    clock: FrozenClock, upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_streams_are_spent_too(clock: FrozenClock, upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"usd_per_day": 1}, price=PRICE))
     upstream.always(used_stream(200, 150))
     assert [refused(await asked(gateway.port, S0)) for _ in range(3)] == [False, False, True]
     assert await spent(gateway) == USD
 
 
-async def test_a_budget_needs_a_price_and_says_where(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_budget_needs_a_price_and_says_where(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"usd_per_day": 1}))
     answer = await asked(gateway.port)
     assert answer.status == 403
@@ -187,9 +187,7 @@ async def test_a_budget_needs_a_price_and_says_where(
     assert free.header("x-sluice-cost-usd") is None
 
 
-async def test_an_engine_of_ones_own_costs_nothing(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_an_engine_of_ones_own_costs_nothing(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"usd_per_day": 1}, upstream={"kind": "vllm"}))
     answer = await asked(gateway.port)
     assert answer.status == 200
@@ -221,3 +219,25 @@ async def written(file: Path, nano_usd: int) -> None:
             return opened.execute("SELECT sum(nano_usd) FROM usage").fetchone() == (nano_usd,)
 
     await eventually(there, "the ledger is written")
+
+
+@pytest.mark.parametrize(("limits", "starts"), [({"usd_per_day": 1}, False), ({"rpm": 10}, True)])
+async def test_a_locked_ledger_ends_the_start_only_where_a_budget_needs_it(
+    upstream: FaultUpstream,
+    start_gateway: StartGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, Any],
+    starts: bool,
+) -> None:
+    impatient = partial(SqliteUsageStore, lock_timeout=0.01)
+    monkeypatch.setattr("gateway.assembly.accounts.SqliteUsageStore", impatient)
+    path = tmp_path / "usage.db"
+    config = limited(upstream.url, limits, price=PRICE, usage={"store": "sqlite", "path": str(path)})
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        if starts:
+            assert (await asked((await start_gateway(config)).port)).status == 200
+        else:
+            with pytest.raises(UsageUnavailable, match="database is locked"):
+                await start_gateway(config)

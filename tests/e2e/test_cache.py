@@ -83,9 +83,7 @@ async def test_streams_and_whole_answers_come_from_one_entry(
     assert len(upstream.calls) == 1
 
 
-async def test_the_sdk_reads_hits_as_it_reads_answers(
-    upstream: FaultUpstream, caching: InProcessGateway
-) -> None:
+async def test_the_sdk_reads_hits_as_it_reads_answers(upstream: FaultUpstream, caching: InProcessGateway) -> None:
     async with openai.AsyncOpenAI(base_url=f"{caching.url}/v1", api_key="x" * 9) as sdk:
         first = await sdk.chat.completions.create(**C)
         second = await sdk.chat.completions.create(**C)
@@ -99,9 +97,7 @@ async def test_the_sdk_reads_hits_as_it_reads_answers(
     assert len(upstream.calls) == 1
 
 
-async def test_calls_of_tools_are_kept_only_on_demand(
-    upstream: FaultUpstream, caching: InProcessGateway
-) -> None:
+async def test_calls_of_tools_are_kept_only_on_demand(upstream: FaultUpstream, caching: InProcessGateway) -> None:
     first = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a"'}}
     rest = {"index": 0, "function": {"arguments": ":1}"}}
     upstream.always(
@@ -232,9 +228,7 @@ async def test_cache_02_keys_share_nothing(upstream: FaultUpstream, start_gatewa
     assert len(upstream.calls) == 2
 
 
-async def test_a_hit_takes_no_tokens_and_no_dollars(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_hit_takes_no_tokens_and_no_dollars(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     config = settings(upstream.url, keys=True, **CACHE)
     config["keys"][0]["limits"] = {"tpm": 40, "rpm": 3, "usd_per_day": "0.00005"}
     candidate = config["models"]["m-small"]["candidates"][0]
@@ -286,9 +280,7 @@ def _vectors(number: int) -> Any:
     return script
 
 
-async def test_cache_06_only_what_is_missing_is_asked_for(
-    upstream: FaultUpstream, caching: InProcessGateway
-) -> None:
+async def test_cache_06_only_what_is_missing_is_asked_for(upstream: FaultUpstream, caching: InProcessGateway) -> None:
     upstream.always(_vectors(1))
     first = await ask(caching.port, {"model": "m-embed", "input": "a"}, path=EMBEDDINGS)
     assert first.header("cache-status") == "sluice; fwd=miss; stored"

@@ -28,9 +28,7 @@ S = {**S0, "temperature": 0}
 ON = {"cache": {"enabled": True}}
 
 
-async def held(
-    upstream: FaultUpstream, gateway: InProcessGateway
-) -> tuple[asyncio.Future[Answer], asyncio.Event]:
+async def held(upstream: FaultUpstream, gateway: InProcessGateway) -> tuple[asyncio.Future[Answer], asyncio.Event]:
     """A call that is upstream, and what lets its answer come."""
     gate = asyncio.Event()
     upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
@@ -39,9 +37,7 @@ async def held(
     return asking, gate
 
 
-async def test_what_a_fallback_has_answered_is_not_kept(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_what_a_fallback_has_answered_is_not_kept(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     async with FaultUpstream() as other:
         retry = {"attempts": 1, "budget": 10}
         gateway = await start_gateway(routed(upstream.url, fallbacks=(other.url,), retry=retry, **ON))
@@ -73,9 +69,7 @@ async def test_headers_that_travel_count_and_others_do_not(
         assert (await ask(gateway.port, C, headers)).header("x-cache-hit") == hit, headers
 
 
-async def test_only_models_that_say_so_keep_answers(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_only_models_that_say_so_keep_answers(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     config = settings(upstream.url)
     config["models"]["m-small"]["cache"] = {"enabled": True, "max_bytes": "4KiB"}
     gateway = await start_gateway(config)
@@ -157,9 +151,7 @@ async def test_the_ledger_tells_what_no_upstream_was_asked_for(
 ) -> None:
     FrozenClock(monkeypatch)
     usage = {"store": "sqlite", "path": str(tmp_path / "usage.db")}
-    gateway = await start_gateway(
-        limited(upstream.url, {}, price={"input": 1, "output": 2}, usage=usage, **ON)
-    )
+    gateway = await start_gateway(limited(upstream.url, {}, price={"input": 1, "output": 2}, usage=usage, **ON))
     gate = asyncio.Event()
     upstream.always([Until(gate), *used(5, 2)])
     asking = [asyncio.ensure_future(ask(gateway.port, C, [AUTH])) for _ in range(3)]
@@ -223,8 +215,7 @@ async def test_calls_of_two_keys_are_not_merged(upstream: FaultUpstream, start_g
         prompts = asked.json()["prompt"]
         prompts = prompts if isinstance(prompts, list) else [prompts]
         choices = [
-            {"index": at, "text": text, "finish_reason": "stop", "logprobs": None}
-            for at, text in enumerate(prompts)
+            {"index": at, "text": text, "finish_reason": "stop", "logprobs": None} for at, text in enumerate(prompts)
         ]
         return [full(compact({"id": "t", "object": "text_completion", "choices": choices}))]
 

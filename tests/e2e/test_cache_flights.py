@@ -22,9 +22,7 @@ MANY = 100
 @pytest.fixture
 async def caching(upstream: FaultUpstream, start_gateway: StartGateway) -> InProcessGateway:
     """A gateway that keeps answers, before an upstream of few slots."""
-    return await start_gateway(
-        settings(upstream.url, cache={"enabled": True}, upstream={"max_concurrency": 2})
-    )
+    return await start_gateway(settings(upstream.url, cache={"enabled": True}, upstream={"max_concurrency": 2}))
 
 
 @pytest.mark.parametrize("body", [C, S, {**E0}], ids=["whole", "stream", "embeddings"])
@@ -56,9 +54,7 @@ async def test_a_hundred_at_once_make_one_call(
     assert (await ask(caching.port, body, path=path)).header("x-cache-hit") == "true"
 
 
-async def test_streams_and_whole_answers_fly_apart(
-    upstream: FaultUpstream, caching: InProcessGateway
-) -> None:
+async def test_streams_and_whole_answers_fly_apart(upstream: FaultUpstream, caching: InProcessGateway) -> None:
     gate = asyncio.Event()
     upstream.always(lambda call: [Until(gate), *replies.ordinary(call)])
     told = {**S, "stream_options": {"include_usage": True}}
@@ -152,9 +148,7 @@ async def test_who_leaves_a_stream_disturbs_nobody_and_the_last_ends_it(
     await caching.counted("sluice_cache_entries", 0)
 
 
-@pytest.mark.parametrize(
-    ("script", "status"), [(replies.error(500), 502), (replies.error(429), 429), ([RST], 502)]
-)
+@pytest.mark.parametrize(("script", "status"), [(replies.error(500), 502), (replies.error(429), 429), ([RST], 502)])
 @pytest.mark.parametrize("body", [C, S], ids=["whole", "stream"])
 async def test_a_failure_is_told_to_all(
     upstream: FaultUpstream, caching: InProcessGateway, body: dict[str, Any], script: Any, status: int
@@ -223,9 +217,7 @@ async def test_who_is_alone_is_waited_for(upstream: FaultUpstream, caching: InPr
         assert b'"error"' not in answer.body
 
 
-async def test_what_a_follower_had_reserved_comes_back(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_what_a_follower_had_reserved_comes_back(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     config = settings(upstream.url, keys=True, cache={"enabled": True})
     config["keys"][0]["limits"] = {"tpm": 1000}
     gateway = await start_gateway(config)

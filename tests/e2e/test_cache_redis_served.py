@@ -29,9 +29,7 @@ def keeping(url: str, redis: RedisServer, **more: Any) -> dict[str, Any]:
     return settings(url, redis=section, cache={"enabled": True, "store": "redis"})
 
 
-async def test_gateways_share_answers(
-    upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer
-) -> None:
+async def test_gateways_share_answers(upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer) -> None:
     config = keeping(upstream.url, redis)
     one, other = await start_gateway(config), await start_gateway(config)
     assert (await ask(one.port, S)).header("x-cache-hit") == "false"

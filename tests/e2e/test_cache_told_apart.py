@@ -41,9 +41,7 @@ async def caching(upstream: FaultUpstream, start_gateway: StartGateway) -> InPro
     return await start_gateway(settings(upstream.url, cache={"enabled": True}))
 
 
-async def test_cache_01_one_more_field_is_another_answer(
-    upstream: FaultUpstream, caching: InProcessGateway
-) -> None:
+async def test_cache_01_one_more_field_is_another_answer(upstream: FaultUpstream, caching: InProcessGateway) -> None:
     bodies = [C, *({**C, name: value} for name, value in FIELDS.items())]
     bodies += [{**C, **TOOL_CALL_ID}, {**C, **OTHER_ID}]
     for number, body in enumerate(bodies, 1):

@@ -39,9 +39,7 @@ async def test_sse_21_in_mid_stream(gateway: InProcessGateway, upstream: FaultUp
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
-async def test_sse_22_before_the_first_byte(
-    gateway: InProcessGateway, upstream: FaultUpstream, body, how: str
-) -> None:
+async def test_sse_22_before_the_first_byte(gateway: InProcessGateway, upstream: FaultUpstream, body, how: str) -> None:
     upstream.reply([NEVER])
     client = await RawClient.open(gateway.port)
     await client.request("POST", CHAT, body)
@@ -51,12 +49,8 @@ async def test_sse_22_before_the_first_byte(
     await gateway.outcome("client_gone")
 
 
-async def test_sse_22_while_the_answer_is_being_read(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
-    upstream.reply(
-        [b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{", NEVER]
-    )
+async def test_sse_22_while_the_answer_is_being_read(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
+    upstream.reply([b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{", NEVER])
     client = await RawClient.open(gateway.port)
     await client.request("POST", "/v1/embeddings", E0)
     await upstream.received(1)
@@ -65,9 +59,7 @@ async def test_sse_22_while_the_answer_is_being_read(
     await gateway.outcome("client_gone")
 
 
-async def test_while_its_own_request_is_on_the_way(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_while_its_own_request_is_on_the_way(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     client = await RawClient.open(gateway.port)
     await client.send(request_bytes("POST", CHAT, C0)[:-5])
     await client.reset()
@@ -90,9 +82,7 @@ async def test_sse_23_a_slot_comes_back_after_a_timeout(
     assert (await ask(gateway.port, C0)).status == 200
 
 
-async def test_sse_23_a_slot_comes_back_after_an_abort(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_sse_23_a_slot_comes_back_after_an_abort(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(settings(upstream.url, upstream={"max_concurrency": 1}))
     upstream.reply([sse_head(), frame(piece("x")), NEVER])
     client = await RawClient.open(gateway.port)

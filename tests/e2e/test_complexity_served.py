@@ -118,9 +118,7 @@ async def test_the_purse_pays_for_strong_answers_until_it_is_empty(
     assert (await ask(gateway.port, asking(HARD))).header("x-sluice-upstream") == "a"
 
 
-async def test_a_key_has_its_cap(
-    upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_key_has_its_cap(upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway) -> None:
     made = config(upstream, strong, strong_share=1, max_strong_share_per_key=0)
     made["keys"] = [{"name": "team-a", "key": AUTH[1].removeprefix("Bearer ")}]
     gateway = await start_gateway(made)
@@ -173,9 +171,7 @@ async def test_calibrated_weights_decide_and_another_file_is_taken_by_a_reload(
 
 
 @pytest.mark.parametrize("content", [None, b"{}", dump(shipped()).replace(b"0", b"1", 1)])
-def test_a_file_of_weights_that_is_of_no_use_is_a_problem_of_the_config(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_file_of_weights_that_is_of_no_use_is_a_problem_of_the_config(tmp_path: Path, content: bytes | None) -> None:
     weights = tmp_path / "w.json"
     if content is not None:
         weights.write_bytes(content)

@@ -16,9 +16,7 @@ ONE = {"concurrency": 1}
 EVENTS = replies.chat_events("po", "ng")
 
 
-async def test_a_stream_has_its_place_to_the_last_byte(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_stream_has_its_place_to_the_last_byte(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, ONE))
     go_on = asyncio.Event()
     upstream.reply([sse_head(), frame(EVENTS[0]), Until(go_on), *map(frame, EVENTS[1:]), b"0\r\n\r\n"])
@@ -38,9 +36,7 @@ async def test_a_stream_has_its_place_to_the_last_byte(
     await gateway.counted("sluice_limit_rejections_total", 1, key="team-a", limit="concurrency")
 
 
-async def test_a_whole_answer_has_it_until_it_is_there(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_whole_answer_has_it_until_it_is_there(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"concurrency": 2}))
     go_on = asyncio.Event()
     upstream.always([Until(go_on), *replies.chat()])
@@ -53,9 +49,7 @@ async def test_a_whole_answer_has_it_until_it_is_there(
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
-async def test_it_is_free_when_the_client_leaves(
-    upstream: FaultUpstream, start_gateway: StartGateway, body
-) -> None:
+async def test_it_is_free_when_the_client_leaves(upstream: FaultUpstream, start_gateway: StartGateway, body) -> None:
     gateway = await start_gateway(limited(upstream.url, ONE))
     upstream.reply([sse_head(), frame(piece("x")), NEVER] if body is S0 else [NEVER])
     client = await RawClient.open(gateway.port)
@@ -78,9 +72,7 @@ async def test_it_is_free_when_the_upstream_fails(
     assert (await asked(gateway.port)).status == 200
 
 
-async def test_who_finds_no_place_takes_nothing_else(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_who_finds_no_place_takes_nothing_else(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {**ONE, "rpm": 3}))
     upstream.reply([NEVER])
     async with await RawClient.open(gateway.port) as client:
@@ -92,9 +84,7 @@ async def test_who_finds_no_place_takes_nothing_else(
             assert answer.header("x-ratelimit-remaining-requests") == "2"
 
 
-async def test_who_waits_for_an_upstream_has_a_place_too(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_who_waits_for_an_upstream_has_a_place_too(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"concurrency": 2}, upstream={"max_concurrency": 1}))
     go_on = asyncio.Event()
     upstream.always([Until(go_on), *replies.chat()])

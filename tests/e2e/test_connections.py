@@ -11,9 +11,7 @@ from doubles.vocabulary import C0, CHAT
 from doubles.waiting import eventually
 
 HEALTH = request_bytes("GET", "/health")
-CHUNKED = request_bytes(
-    "POST", CHAT, headers=[("content-type", "application/json"), ("transfer-encoding", "chunked")]
-)
+CHUNKED = request_bytes("POST", CHAT, headers=[("content-type", "application/json"), ("transfer-encoding", "chunked")])
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "websocket", "TLS/1.0"])

@@ -22,8 +22,7 @@ WORDS = {
     "tokens. Please reduce the length of the input messages.",
     "openai": "This model's maximum context length is {limit} tokens. However, your messages resulted in "
     "{needed} tokens. Please reduce the length of the messages.",
-    "llama.cpp": "request ({needed} tokens) exceeds the available context size ({limit} tokens), try "
-    "increasing it",
+    "llama.cpp": "request ({needed} tokens) exceeds the available context size ({limit} tokens), try increasing it",
 }
 MUTE = "Please reduce the length of the messages or completion."
 SPREAD = 1.3
@@ -107,8 +106,8 @@ async def test_route_01_the_numbers_and_the_models_that_would_do_are_told(
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
     assert message(answer).startswith(WORDS[words].format(limit=4096, needed=5000))
     assert message(answer).endswith(
-        "It needs 5000 tokens, the limit is 4096, 904 too many. Models here with a context window that is "
-        "large enough: `m-x` (131072)."
+        "It needs 5000 tokens, the limit is 4096, 904 too many. Models here with a large enough context "
+        "window: `m-x` (131072)."
     )
     assert answer.header("x-sluice-overflow") is None
     assert len(upstream.calls) == 1
@@ -127,9 +126,7 @@ async def test_a_key_hears_nothing_of_models_that_it_may_not_use(
     assert "m-x" not in message(await ask(gateway.port, LONG, [other_key]))
 
 
-async def test_a_stream_hears_the_same_before_it_begins(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_stream_hears_the_same_before_it_begins(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(with_model(acting(upstream.url, "error"), "x", upstream.url, 131072))
     upstream.always(Engine(10))
     answer = await ask(gateway.port, LONG | {"stream": True})
@@ -219,9 +216,7 @@ async def test_a_failure_of_the_larger_model_is_told_as_one(
     await counted(gateway, "fallback")
 
 
-async def test_without_a_larger_model_it_is_an_error(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_without_a_larger_model_it_is_an_error(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(with_model(acting(upstream.url, "fallback"), "x", upstream.url, None))
     upstream.always(Engine(500))
     answer = await ask(gateway.port, LONG)
@@ -281,7 +276,7 @@ async def test_the_answer_keeps_its_room(upstream: FaultUpstream, start_gateway:
     assert 500 < engine.tokens(upstream.calls[1].json()) <= 1000
     answer = await ask(gateway.port, LONG | {"max_tokens": 3000})
     assert answer.status == 400
-    assert "what must stay of it is too long" in message(answer)
+    assert "the part that must stay is too long" in message(answer)
 
 
 async def test_a_second_cut_goes_by_the_upstreams_second_count(
@@ -305,9 +300,7 @@ async def test_a_second_cut_goes_by_the_upstreams_second_count(
     await counted(gateway, "drop_oldest")
 
 
-async def test_tools_and_their_answers_go_together(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_tools_and_their_answers_go_together(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     tool_call = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     pair = [
         {"role": "assistant", "content": None, "tool_calls": [tool_call]},
@@ -328,7 +321,7 @@ async def test_what_must_stay_does_not_fit_and_the_client_hears_so(
     upstream.always(Engine(50))
     answer = await ask(gateway.port, LONG | {"messages": [said("system", 400), *TALK[1:]]})
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
-    assert "what must stay of it is too long" in message(answer)
+    assert "the part that must stay is too long" in message(answer)
     assert answer.header("x-sluice-overflow") is None
     assert len(upstream.calls) == 1
     await counted(gateway, "error")
@@ -341,7 +334,7 @@ async def test_without_a_limit_nothing_is_guessed_but_a_declared_window_will_do(
     upstream.always(Engine(4000, MUTE))
     answer = await ask(gateway.port, LONG)
     assert answer.status == 400
-    assert "nobody tells how long" in message(answer)
+    assert "the limit is not known" in message(answer)
     told = await start_gateway(acting(upstream.url, "drop_oldest", windows=(4000,)))
     assert (await ask(told.port, LONG)).status == 200
 
@@ -360,9 +353,7 @@ async def test_embeddings_are_never_made_of_less(
 # middle_out: a shorter text.
 
 
-async def test_the_middle_of_the_last_message_is_cut_out(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_the_middle_of_the_last_message_is_cut_out(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     text = " ".join(map(str, range(4000)))
     gateway = await start_gateway(acting(upstream.url, "middle_out"))
     upstream.always(engine := Engine(2000))
@@ -503,18 +494,14 @@ async def test_a_call_of_a_tool_that_was_cut_short_is_passed_as_it_is(
 ) -> None:
     gateway = await start_gateway(acting(upstream.url, "error"))
     cut = b'{"id":"c","model":"m-small","choices":[{"index":0,"message":{"role":"assistant","content":null,'
-    cut += (
-        b'"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{\\"a\\": [1, "}}]},'
-    )
+    cut += b'"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{\\"a\\": [1, "}}]},'
     cut += b'"finish_reason":"length"}]}'
     upstream.always([full(cut)])
     answer = await ask(gateway.port, C0 | {"max_tokens": 3})
     assert (answer.body, answer.header("x-sluice-truncated")) == (cut, "length; cause=cap")
 
 
-async def test_a_whole_answer_says_nothing_of_its_end(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_whole_answer_says_nothing_of_its_end(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(acting(upstream.url, "error"))
     assert (await ask(gateway.port, C0)).header("x-sluice-truncated") is None
     assert (await ask(gateway.port, S0)).header("x-sluice-truncated") is None

@@ -57,9 +57,7 @@ async def test_pauses_end_with_the_clients_own_patience(
     assert len(upstream.calls) == {"0.6": 3, "1": 4}[timeout]
 
 
-async def test_row_52_the_queue_of_a_retry_counts_too(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_row_52_the_queue_of_a_retry_counts_too(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     """While it pauses another call takes the only slot, and keeps it."""
     gateway = await start_gateway(routed(upstream.url, retry=LONG, upstream={"max_concurrency": 1}))
     upstream.reply(replies.error(429, headers=[("retry-after-ms", "300")]), [NEVER])
@@ -116,9 +114,7 @@ async def test_row_41_a_slow_stream_is_not_cut_by_the_total(
 # Streams whose 200 a heartbeat has committed.
 
 
-async def test_a_retry_goes_on_behind_a_committed_200(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_retry_goes_on_behind_a_committed_200(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     """No event has gone out, only comments: what comes of the second attempt is the answer."""
     gateway = await start_gateway(routed(upstream.url, server={"heartbeat": "100ms"}))
     upstream.reply(replies.error(429, headers=[("retry-after-ms", "400")]))
@@ -185,9 +181,7 @@ async def test_row_46_who_leaves_in_the_second_attempt_ends_it(
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
-async def test_a_drain_lets_a_pause_end(
-    upstream: FaultUpstream, tmp_path: Path, body: dict[str, object]
-) -> None:
+async def test_a_drain_lets_a_pause_end(upstream: FaultUpstream, tmp_path: Path, body: dict[str, object]) -> None:
     upstream.reply(replies.error(429, headers=[("retry-after-ms", "700")]))
     async with AsyncExitStack() as stack:
         gateway = stack.enter_context(GatewayProcess(routed(upstream.url), tmp_path))

@@ -33,9 +33,7 @@ def readiness(gateway: GatewayProcess) -> int:
         return 0
 
 
-async def open_streams(
-    gateway: GatewayProcess, stack: AsyncExitStack
-) -> tuple[list[RawClient], list[Answer]]:
+async def open_streams(gateway: GatewayProcess, stack: AsyncExitStack) -> tuple[list[RawClient], list[Answer]]:
     """Streams of which the first event has been read; `stack` closes their clients."""
     clients = [await stack.enter_async_context(await RawClient.open(gateway.port)) for _ in range(STREAMS)]
     answers = []
@@ -115,9 +113,7 @@ async def test_ops_01_streams_that_take_too_long_are_told(upstream: FaultUpstrea
     await upstream.idle()
 
 
-async def test_ops_01_a_delay_serves_on_while_it_is_not_ready(
-    upstream: FaultUpstream, tmp_path: Path
-) -> None:
+async def test_ops_01_a_delay_serves_on_while_it_is_not_ready(upstream: FaultUpstream, tmp_path: Path) -> None:
     with GatewayProcess(settings(upstream.url, server={"drain": {"delay": "2s"}}), tmp_path) as gateway:
         gateway.terminate()
         await eventually(lambda: readiness(gateway) == 503, "not ready")

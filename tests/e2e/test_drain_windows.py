@@ -15,9 +15,7 @@ LONG = {"policy": "window", "max_wait": "60s"}
 """Longer than any test waits, and than the drain's own time."""
 
 
-async def test_ops_02_a_window_ends_with_the_gateway(
-    start_gateway: StartGateway, engine: ListingEngine
-) -> None:
+async def test_ops_02_a_window_ends_with_the_gateway(start_gateway: StartGateway, engine: ListingEngine) -> None:
     gateway = await start_gateway(merging(engine.upstream.url, LONG))
     asking = [asyncio.create_task(ask(gateway.port, text(one), path=EMBEDDINGS)) for one in FEW]
     await gathered(gateway, len(FEW))

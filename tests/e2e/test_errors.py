@@ -41,9 +41,7 @@ async def test_compat_11_the_gateways_own_errors(
     assert upstream.calls == []
 
 
-async def test_compat_11_408_for_a_body_that_drips(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_compat_11_408_for_a_body_that_drips(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"body_timeout": "200ms"}))
     async with await RawClient.open(gateway.port) as client:
         await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
@@ -70,9 +68,7 @@ async def test_compat_11_500_for_a_bug_says_nothing_of_it(
     await gateway.outcome("internal_error", status="500")
 
 
-async def test_compat_11_503_where_nobody_listens(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_compat_11_503_where_nobody_listens(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(settings(upstream.url))
     await upstream.stop()
     for body in (C0, S0):
@@ -123,9 +119,7 @@ async def test_compat_11_an_upstreams_errors_in_any_dialect(
     await gateway.outcome("client_error" if of_the_client else "upstream_error", status=str(answer.status))
 
 
-async def test_an_upstreams_own_401_is_never_the_clients(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_an_upstreams_own_401_is_never_the_clients(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     upstream.reply(replies.error(401, "Incorrect API key provided: sk-abcdefghijkl"))
     answer = await ask(gateway.port, C0)
     assert answer.status == 502
@@ -174,9 +168,7 @@ async def test_an_upstreams_retry_after_is_passed_on(
     assert answer.header("x-should-retry") is None
 
 
-async def test_an_upstream_that_says_both_is_passed_on(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_an_upstream_that_says_both_is_passed_on(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     upstream.reply(replies.error(503, headers=[("retry-after", "9"), ("x-should-retry", "false")]))
     answer = await ask(gateway.port, C0)
     assert (answer.header("retry-after"), answer.header("x-should-retry")) == ("9", "false")

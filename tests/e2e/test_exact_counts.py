@@ -43,9 +43,7 @@ class Client:
         await client.close()
 
 
-async def test_counters_are_exact_with_a_worker_killed_halfway(
-    upstream: FaultUpstream, tmp_path: Path
-) -> None:
+async def test_counters_are_exact_with_a_worker_killed_halfway(upstream: FaultUpstream, tmp_path: Path) -> None:
     gate = asyncio.Event()
     upstream.always([Until(gate), *replies.chat()])
     seen: Counter[str] = Counter()

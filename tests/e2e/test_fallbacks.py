@@ -52,9 +52,7 @@ async def test_another_candidate_takes_the_call(
     upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway, name: str, body: Any
 ) -> None:
     script, reason = ELSEWHERE[name]
-    gateway = await start_gateway(
-        routed(upstream.url, other.url, retry={"backoff_base": "10s", "backoff_max": "60s"})
-    )
+    gateway = await start_gateway(routed(upstream.url, other.url, retry={"backoff_base": "10s", "backoff_max": "60s"}))
     upstream.always(script)
     answer = await ask(gateway.port, body)
     assert (answer.status, answer.complete) == (200, True)

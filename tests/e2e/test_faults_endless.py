@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.rawclient import Answer, RawClient
-from doubles.script import DONE, LAST_CHUNK, NEVER, Step, Until, event, frame, piece, sse_head
+from doubles.script import DONE, LAST_CHUNK, NEVER, Step, Until, delta, event, frame, piece, sse_head
 from doubles.settings import settings
 from doubles.sse import contents, final_error
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import CHAT, COMPLETIONS, S0, ask
 
-from gateway.context_window import output_cap as overrun
+from gateway.context_window import output_cap
 
 CAP = 20
-MANY = 2 * int(overrun.most(CAP))
+MANY = 2 * int(output_cap.limit(CAP))
 TEXT = " word"
 
 
@@ -32,9 +32,7 @@ def begun(chunk: bytes, times: int) -> list[Step]:
 @pytest.fixture
 async def gateway(upstream: FaultUpstream, start_gateway: StartGateway) -> InProcessGateway:
     upstream_section = {"timeouts": {"idle": "5s"}}  # so that a stream that is not cut fails, and ends
-    return await start_gateway(
-        settings(upstream.url, server={"heartbeat": "100ms"}, upstream=upstream_section)
-    )
+    return await start_gateway(settings(upstream.url, server={"heartbeat": "100ms"}, upstream=upstream_section))
 
 
 async def watched(
@@ -96,6 +94,46 @@ WITHIN = {
     "a letter in a chunk": begun(piece("a"), MANY),
     "nothing in a chunk": begun(piece(""), MANY),
 }
+
+
+THOUGHTS: dict[str, dict[str, Any]] = {
+    "reasoning_content": {"reasoning_content": TEXT},
+    "reasoning": {"reasoning": TEXT},
+    "beside an empty content": {"content": "", "reasoning_content": TEXT},
+    "OpenRouter": {
+        "content": "",
+        "reasoning": TEXT,
+        "reasoning_details": [{"type": "reasoning.text", "text": TEXT}],
+    },
+    "Mistral": {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": TEXT}]}]},
+    "thinking": {"thinking": TEXT},
+    "thinking blocks": {"thinking_blocks": [{"type": "thinking", "thinking": TEXT}]},
+    "details alone": {"reasoning_details": [{"type": "reasoning.text", "text": TEXT}]},
+}
+
+
+@pytest.mark.parametrize("cap", [1, 30])
+@pytest.mark.parametrize("name", THOUGHTS)
+async def test_thoughts_are_not_held_against_the_cap(
+    upstream: FaultUpstream, gateway: InProcessGateway, name: str, cap: int
+) -> None:
+    script = [sse_head(), frame(delta(THOUGHTS[name]) * 3000), frame(piece(TEXT) * 30)]
+    answer = await watched(gateway, upstream, script, {**S0, "max_tokens": cap}, CHAT)
+    assert answer.complete
+    await gateway.outcome("ok")
+
+
+@pytest.mark.parametrize("name", ["content", "thoughts"])
+async def test_what_goes_on_after_or_as_thoughts_is_cut_all_the_same(
+    upstream: FaultUpstream, gateway: InProcessGateway, name: str
+) -> None:
+    thought = delta({"reasoning_content": TEXT})
+    some = [frame(thought * 2000), frame(piece(TEXT) * MANY)]
+    endless = [frame(thought * 1000)] * 36
+    upstream.reply([sse_head(), *(some if name == "content" else endless), NEVER])
+    answer = await ask(gateway.port, {**S0, "max_tokens": CAP})
+    assert final_error(answer.body)["code"] == "upstream_invalid_response"
+    await gateway.outcome("truncated")
 
 
 @pytest.mark.parametrize("script", WITHIN)

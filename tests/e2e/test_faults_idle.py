@@ -37,16 +37,12 @@ async def until_heartbeats(client: RawClient, answer: Answer, count: int) -> Non
 async def test_row_48_idle_streams_cost_no_more_with_time(upstream: FaultUpstream, tmp_path: Path) -> None:
     go_on = asyncio.Event()
     events = replies.chat_events("one", "two")
-    upstream.always(
-        [sse_head(), frame(b"".join(events[:2])), Until(go_on), *map(frame, events[2:]), LAST_CHUNK]
-    )
+    upstream.always([sse_head(), frame(b"".join(events[:2])), Until(go_on), *map(frame, events[2:]), LAST_CHUNK])
     config = settings(upstream.url, upstream={"max_concurrency": STREAMS}, server={"heartbeat": "50ms"})
     with GatewayProcess(config, tmp_path) as gateway:
         before = gateway.rss()
         async with AsyncExitStack() as stack:
-            clients = [
-                await stack.enter_async_context(await RawClient.open(gateway.port)) for _ in range(STREAMS)
-            ]
+            clients = [await stack.enter_async_context(await RawClient.open(gateway.port)) for _ in range(STREAMS)]
             for client in clients:
                 await client.request("POST", CHAT, S0)
             answers = [await client.head() for client in clients]

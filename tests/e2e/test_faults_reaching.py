@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ from typing import Any
 import pytest
 from doubles import replies
 from doubles.gateway import StartGateway
+from doubles.limited import FrozenClock
 from doubles.routed import routed
 from doubles.script import Until
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, ask
 from doubles.waiting import eventually
+
+from gateway.http.client import resolver
+from gateway.http.client.transport import MAX_AGE_S
 
 KINDS = pytest.mark.parametrize("kind", ["httptools", "aiohttp"])
 NAME = "engine.example"
@@ -99,23 +104,34 @@ async def test_row_2_alone_it_is_a_503(
 
 
 @pytest.fixture
-async def naming(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Lets a test decide, by `ports`, where NAME is, or by `silent` that nobody says."""
+async def naming(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, Any]]:
+    """Lets a test decide, by `ports`, where NAME is, or by `silent` that nobody says.
+
+    Each port is behind an address of its own, which the fixture leads to that port of 127.0.0.1.
+    """
     loop = asyncio.get_running_loop()
-    real = loop.getaddrinfo
+    real, real_connect, silence = resolver.system_lookup, loop.sock_connect, threading.Event()
     names: dict[str, Any] = {"silent": False, "ports": [], "asked": 0}
 
-    async def resolve(host: Any, port: Any, **hints: Any) -> Any:
+    def lookup(host: str) -> Any:
         if host != NAME:
-            return await real(host, port, **hints)
+            return real(host)
         names["asked"] += 1
         if names["silent"]:
-            await asyncio.Event().wait()
-        addresses = [("127.0.0.1", port) for port in names["ports"]]
+            silence.wait()
+        addresses = [(f"127.{port >> 8}.{port & 255}.99", 0) for port in names["ports"]]
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one) for one in addresses]
 
-    monkeypatch.setattr(loop, "getaddrinfo", resolve)
-    return names
+    async def connect(sock: socket.socket, address: Any) -> None:
+        parts = address[0].split(".")
+        if parts[-1] == "99":
+            address = ("127.0.0.1", int(parts[1]) << 8 | int(parts[2]))
+        await real_connect(sock, address)
+
+    monkeypatch.setattr(resolver, "system_lookup", lookup)
+    monkeypatch.setattr(loop, "sock_connect", connect)
+    yield names
+    silence.set()
 
 
 @KINDS
@@ -144,6 +160,51 @@ async def test_row_9_ops_13_an_upstream_that_moves_is_found_at_once(
     naming["ports"] = [other.port]
     assert (await ask(gateway.port, C0)).status == 200
     assert len(other.calls) == 1
+
+
+@KINDS
+async def test_ops_13_a_move_is_followed_while_the_old_address_answers(
+    kind: str,
+    naming: dict[str, Any],
+    upstream: FaultUpstream,
+    other: FaultUpstream,
+    start_gateway: StartGateway,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection that is in use all the time is replaced within a bounded time."""
+    clock = FrozenClock(monkeypatch)
+    monkeypatch.setattr("aiohttp.connector._DNSCacheTable.expired", lambda *_: True)
+    naming["ports"] = [upstream.port]
+    gateway = await start_gateway(routed(f"http://{NAME}:80/v1", upstream=section(kind)))
+    for _ in range(3):
+        assert (await ask(gateway.port, C0)).status == 200
+    assert {one.connection for one in upstream.calls} == {upstream.calls[0].connection}
+    naming["ports"] = [other.port]
+    clock.passes(MAX_AGE_S + 16)
+    for _ in range(2):
+        assert (await ask(gateway.port, C0)).status == 200
+    assert len(other.calls) >= 1
+    await gateway.counted("sluice_upstream_attempts_total", 5, result="success")
+
+
+@KINDS
+async def test_row_8_a_silent_name_server_holds_up_no_other_upstream(
+    kind: str, naming: dict[str, Any], other: FaultUpstream, start_gateway: StartGateway
+) -> None:
+    """Neither its fallbacks nor calls to other models, whose connections are all new."""
+    naming["silent"] = True
+    urls, enough = (f"http://{NAME}:80/v1", other.url), {"budget": 10.0}
+    config = routed(*urls, fallbacks=(other.url,), upstream=section(kind), retry=enough)
+    gateway = await start_gateway(config)
+    other.keepalive = 0.0
+    calls = [asyncio.create_task(ask(gateway.port, C0)) for _ in range(8)]
+    for _ in range(8):
+        answer = await ask(gateway.port, {**C0, "model": "m-x"})
+        assert (answer.status, answer.header("x-sluice-upstream")) == (200, "x")
+    answers = await asyncio.gather(*calls)
+    assert {(one.status, one.header("x-sluice-upstream")) for one in answers} == {(200, "b")}
+    assert naming["asked"] == 1
+    await gateway.counted("sluice_upstream_attempts_total", 8, upstream="x", result="success")
 
 
 @KINDS
@@ -225,12 +286,10 @@ async def test_row_11_a_certificate_that_nobody_vouches_for(
     kind: str, self_signed: str, other: FaultUpstream, start_gateway: StartGateway
 ) -> None:
     """Neither tried again nor without TLS; another upstream may be in order."""
-    gateway = await start_gateway(
-        routed(self_signed, upstream=section(kind, connect="5s"), retry={"attempts": 5})
-    )
+    gateway = await start_gateway(routed(self_signed, upstream=section(kind, connect="5s"), retry={"attempts": 5}))
     answer = await ask(gateway.port, C0)
     assert (answer.status, answer.error["code"]) == (502, "upstream_error")
-    assert "localhost" not in answer.error["message"]
+    assert answer.error["message"] == ("The TLS handshake with upstream `a` failed: its certificate is self-signed.")
     assert answer.header("x-sluice-attempts") == "1"
     await gateway.counted("sluice_upstream_attempts_total", 1, result="fatal")
     second = await start_gateway(routed(self_signed, other.url, upstream=section(kind, connect="5s")))

@@ -58,9 +58,7 @@ async def test_row_29_odd_json_passes_byte_for_byte_or_is_a_502(
 
 
 @pytest.mark.parametrize("name", CODEPOINTS)
-async def test_row_29_the_same_in_a_stream(
-    gateway: InProcessGateway, upstream: FaultUpstream, name: str
-) -> None:
+async def test_row_29_the_same_in_a_stream(gateway: InProcessGateway, upstream: FaultUpstream, name: str) -> None:
     odd = b'data: {"model":"up-small","odd":%b,"choices":[]}\n\n' % CODEPOINTS[name]
     upstream.reply([sse_head(), frame(piece("one")), frame(odd), *replies.chat_stream("two")[1:]])
     answer = await ask(gateway.port, S0)

@@ -1,7 +1,9 @@
 """Gauges that are read when they are asked for: what waits, and what is left of budgets."""
 
 import asyncio
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -29,9 +31,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 async def test_the_oldest_waiter_has_an_age(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     go_on = asyncio.Event()
     upstream.always([Until(go_on), *replies.chat()])
-    gateway = await start_gateway(
-        settings(upstream.url, upstream={"max_concurrency": 1}, batching={"policy": "off"})
-    )
+    gateway = await start_gateway(settings(upstream.url, upstream={"max_concurrency": 1}, batching={"policy": "off"}))
     assert (await gateway.metrics()).value(OLDEST, upstream="local") == 0
     first = asyncio.create_task(ask(gateway.port, C0))
     await upstream.received(1)
@@ -56,12 +56,14 @@ async def test_what_is_left_of_a_budget(upstream: FaultUpstream, start_gateway: 
         await gateway.counted(LEFT, left, key="team-a")
     assert (await asked(gateway.port)).status == 429
     shown = await call(gateway.admin_port, "GET", "/admin/budgets")
-    assert shown.json() == {"team-a": {"left_usd": "0"}}
+    budget = shown.json()["team-a"]
+    resets_at = datetime.fromisoformat(budget.pop("resets_at"))
+    assert 0 < resets_at.timestamp() - time.time() <= 86_400
+    assert (resets_at.hour, resets_at.minute, resets_at.second) == (0, 0, 0)
+    assert budget == {"left_usd": "0", "limit_usd": "2", "spent_usd": "2", "reserved_usd": "0"}
 
 
-async def test_keys_without_a_budget_have_none_left(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_keys_without_a_budget_have_none_left(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"rpm": 100}))
     assert [one for one in (await gateway.metrics()).samples if one.name == LEFT] == []
 
@@ -82,5 +84,11 @@ async def test_workers_tell_one_budget_and_the_oldest_of_all(
             # One after the other: a worker that hears of the next one too soon would tell its reservation.
             await eventually(lambda now=2 - number / 2: left() == now, "it is settled")
         shown = await call(gateway.admin_port, "GET", "/admin/budgets")
-        assert shown.json() == {"team-a": {"left_usd": "0.5"}}
+        assert shown.json()["team-a"] | {"resets_at": ""} == {
+            "left_usd": "0.5",
+            "limit_usd": "2",
+            "spent_usd": "1.5",
+            "reserved_usd": "0",
+            "resets_at": "",
+        }
         assert gateway.metrics().value(OLDEST, upstream="local") == 0

@@ -12,9 +12,7 @@ from doubles.waiting import eventually
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
-async def test_auth_06_hop_by_hop_headers_end_here(
-    upstream: FaultUpstream, start_gateway: StartGateway, body
-) -> None:
+async def test_auth_06_hop_by_hop_headers_end_here(upstream: FaultUpstream, start_gateway: StartGateway, body) -> None:
     # Even a header that may travel does not, when the client names it a hop-by-hop one.
     forward = {"forward_headers": ["X-Secret", "x-fine"]}
     gateway = await start_gateway(settings(upstream.url, upstream=forward))
@@ -37,14 +35,10 @@ async def test_auth_06_hop_by_hop_headers_end_here(
     assert sent.isdisjoint({"proxy-authorization", "te", "upgrade", "connection", "x-secret", "keep-alive"})
     assert upstream.calls[0].header("x-fine") == ["2"]
     got = {name for name, _ in answer.headers}
-    assert got.isdisjoint(
-        {"x-int", "keep-alive", "set-cookie", "server", "x-powered-by", "trailer", "alt-svc"}
-    )
+    assert got.isdisjoint({"x-int", "keep-alive", "set-cookie", "server", "x-powered-by", "trailer", "alt-svc"})
 
 
-async def test_auth_06_expect_is_handled_by_the_gateway(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_auth_06_expect_is_handled_by_the_gateway(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     body = b'{"model":"m-small"}'
     async with await RawClient.open(gateway.port) as client:
         await client.send(
@@ -73,16 +67,13 @@ async def test_a_client_of_http_1_0_is_told_nothing_before_its_answer(gateway: I
 async def test_auth_06_nobody_is_asked_to_go_on_for_a_refusal(gateway: InProcessGateway) -> None:
     async with await RawClient.open(gateway.port) as client:
         await client.send(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
-            b"content-length: 99999999\r\n\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 99999999\r\n\r\n"
         )
         answer = await client.response()
     assert (answer.status, answer.interim) == (413, [])
 
 
-async def test_auth_07_host_and_forwarding_headers(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_auth_07_host_and_forwarding_headers(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     given = [
         ("host", "gw.example"),
         ("x-forwarded-for", "10.0.0.1"),
@@ -103,9 +94,7 @@ async def test_auth_07_host_and_forwarding_headers(
 
 
 @pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
-async def test_auth_10_ids_and_useful_headers(
-    gateway: InProcessGateway, upstream: FaultUpstream, body
-) -> None:
+async def test_auth_10_ids_and_useful_headers(gateway: InProcessGateway, upstream: FaultUpstream, body) -> None:
     told = [("x-request-id", "up-7"), ("openai-processing-ms", "12"), ("x-ratelimit-remaining-tokens", "99")]
     stream = [sse_head(told), *replies.chat_stream("x")[1:]]
     upstream.reply(replies.chat(headers=told) if body is C0 else stream)
@@ -162,9 +151,7 @@ async def test_an_upstreams_header_cannot_forge_another(
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
-async def test_an_answers_length_is_its_own(
-    gateway: InProcessGateway, upstream: FaultUpstream, path: str
-) -> None:
+async def test_an_answers_length_is_its_own(gateway: InProcessGateway, upstream: FaultUpstream, path: str) -> None:
     """The name of the model changes the length."""
     upstream.reply([full(b'{"model":"a name that is much longer than the public one"}')])
     answer = await ask(gateway.port, C0, path=path)

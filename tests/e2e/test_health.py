@@ -42,17 +42,13 @@ async def test_ops_06_without_any_upstream_it_lives_and_is_not_ready(
     assert (await call(gateway.admin_port, "GET", "/readyz")).status == 200
 
 
-async def test_ops_06_one_usable_upstream_is_enough(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_ops_06_one_usable_upstream_is_enough(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     upstreams = {"dead": {"base_url": "http://127.0.0.1:1/v1"}, "local": {"base_url": upstream.url}}
     gateway = await start_gateway(settings(upstream.url, upstreams=upstreams))
     await becomes(gateway.admin_port, "/readyz", 200)
 
 
-async def test_ops_06_readiness_comes_back_by_itself(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_ops_06_readiness_comes_back_by_itself(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     await upstream.stop()
     gateway = await start_gateway(settings(upstream.url))
     await becomes(gateway.admin_port, "/readyz", 503)

@@ -39,9 +39,7 @@ async def test_auth_01_the_clients_key_stays_here(
     assert UPSTREAM_KEY.encode() not in answer.head + answer.body
 
 
-async def test_auth_01_no_key_configured_none_sent(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_auth_01_no_key_configured_none_sent(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     forward = {"forward_headers": ["x-tenant"]}
     gateway = await start_gateway(settings(upstream.url, keys=True, upstream=forward))
     assert (await ask(gateway.port, C0, [AUTH, ("x-tenant", "t1"), ("x-other", "o")])).status == 200

@@ -56,9 +56,7 @@ async def test_auth_02_no_key_and_no_address_in_what_a_client_reads(
         assert secret not in told, secret
 
 
-@pytest.mark.parametrize(
-    "url", [f"http://{HOST}:9/v1", "https://127.0.0.1:{port}/v1", "http://127.0.0.1:1/v1"]
-)
+@pytest.mark.parametrize("url", [f"http://{HOST}:9/v1", "https://127.0.0.1:{port}/v1", "http://127.0.0.1:1/v1"])
 async def test_auth_02_no_address_when_it_cannot_be_reached(
     upstream: FaultUpstream, start_gateway: StartGateway, url: str
 ) -> None:

@@ -16,8 +16,8 @@ from doubles.vocabulary import C0, CHAT, S0, ask
 from doubles.waiting import eventually
 
 from gateway.core.call import Call
+from gateway.http.server.chunked_writer import ClientStream
 from gateway.http.server.response import Response
-from gateway.http.server.stream_response import ClientStream
 
 CLIENTS = 3
 WHOLE = {**C0, "temperature": 0}
@@ -125,9 +125,7 @@ async def test_who_leaves_before_its_request_is_whole_leaves_nothing(
     await let_go(before, Call)
 
 
-async def test_who_has_shared_a_call_leaves_nothing(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_who_has_shared_a_call_leaves_nothing(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     before = alive(Call)
     batch = await gathering(["a", "b", "c"], ListingEngine(upstream), start_gateway)
     assert {one.status for one in await batch.ends()} == {200}

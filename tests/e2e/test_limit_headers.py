@@ -15,11 +15,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, S0
 
 LIMITS = {"rpm": 10, "tpm": 10_000}
-WORDS = [
-    f"x-ratelimit-{what}-{unit}"
-    for unit in ("requests", "tokens")
-    for what in ("limit", "remaining", "reset")
-]
+WORDS = [f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")]
 
 
 def told(answer: Answer) -> list[str | None]:
@@ -77,9 +73,7 @@ async def test_a_debt_of_tokens_shows_as_zero(
     assert told(answer)[3:] == ["10000", "0", "2m0s"]
 
 
-async def test_a_key_is_told_of_the_limits_that_it_has(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_key_is_told_of_the_limits_that_it_has(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     limits: dict[str, Any] = {"tpm": 1000}
     gateway = await start_gateway(limited(upstream.url, limits, other={"concurrency": 3}))
     assert [value is not None for value in told(await asked(gateway.port))] == [False] * 3 + [True] * 3

@@ -39,9 +39,7 @@ async def test_over_the_requests_it_is_refused_by_its_head(
     assert (await asked(gateway.port)).status == 200
 
 
-async def test_without_a_place_it_is_refused_by_its_head(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_without_a_place_it_is_refused_by_its_head(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"concurrency": 1}))
     upstream.reply([NEVER])
     async with await RawClient.open(gateway.port) as busy, await RawClient.open(gateway.port) as client:

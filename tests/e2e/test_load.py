@@ -125,9 +125,7 @@ def image(size: int) -> dict[str, Any]:
     return {"model": "m-small", "messages": [{"role": "user", "content": content}]}
 
 
-async def test_compat_07_memory_stays_within_three_times_the_body(
-    upstream: FaultUpstream, tmp_path: Path
-) -> None:
+async def test_compat_07_memory_stays_within_three_times_the_body(upstream: FaultUpstream, tmp_path: Path) -> None:
     with GatewayProcess(settings(upstream.url), tmp_path) as gateway:
         assert (await ask(gateway.port, C0)).status == 200
         before = gateway.peak_rss()

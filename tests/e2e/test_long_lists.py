@@ -216,9 +216,7 @@ async def test_a_list_of_tokens_is_one_input(
     assert json.loads(upstream.calls[0].body)["input"] == [1, 2, 3, 4]
 
 
-async def test_unknown_members_of_the_answer_stay(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_unknown_members_of_the_answer_stay(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     def answer(call: Call) -> Script:
         data = [{"embedding": [1.50], "index": at, "x": {"y": 1}} for at in range(len(call.json()["input"]))]
         return [full(compact({"id": "e1", "data": data, "model": "up-embed", "z": [1]}))]

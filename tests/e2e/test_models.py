@@ -26,9 +26,7 @@ async def test_compat_15_the_list(upstream: FaultUpstream, start_gateway: StartG
     assert upstream.calls == []
 
 
-async def test_compat_15_a_restricted_key_sees_its_own(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_compat_15_a_restricted_key_sees_its_own(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(settings(upstream.url, keys=True))
     restricted = [("x-api-key", OTHER_KEY)]
     answer = await call(gateway.port, "GET", "/v1/models", headers=restricted)

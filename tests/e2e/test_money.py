@@ -146,9 +146,7 @@ async def test_what_has_no_price_is_counted_and_never_free(
     assert (ledger["b"]["requests"], ledger["b"]["unpriced"], ledger["b"]["cost_usd"]) == (1, 0, "0.000009")
 
 
-async def test_every_dialect_is_billed(
-    upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
-) -> None:
+async def test_every_dialect_is_billed(upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path) -> None:
     gateway = await start_gateway(priced(upstream.url, path=tmp_path))
     anthropic = {"input_tokens": 50, "output_tokens": 10, "cache_read_input_tokens": 1000}
     choice = {"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}

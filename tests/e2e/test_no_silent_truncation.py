@@ -77,6 +77,9 @@ DEATHS: dict[str, list[Step]] = {
     "sse_12 half a tool call": [sse_head(), *map(frame, ARGUMENTS), LAST_CHUNK],
     "usage, but no finish_reason": [*BEGUN, frame(usage(5, 2)), LAST_CHUNK],
     "an empty finish_reason": [*BEGUN, frame(delta({}, finish=None)), LAST_CHUNK],
+    "a finish_reason that says nothing": [*BEGUN, frame(stop(finish="")), frame(stop(finish="")), LAST_CHUNK],
+    "a finish_reason that says null": [*BEGUN, frame(stop(finish="null")), RST],
+    "a choice that failed": [*BEGUN, frame(stop(finish="error")), frame(DONE), LAST_CHUNK],
     "a page after the head": [full(b"<html>", content_type="text/event-stream")],
 }
 WHOLE_DEATHS: dict[str, list[Step]] = {
@@ -139,9 +142,7 @@ async def ends_cleanly(client: openai.AsyncOpenAI, name: str) -> tuple[bool, str
 async def test_openai_for_python(gateway: InProcessGateway) -> None:
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
         names = [*DEATHS, *GOOD]
-        seen = dict(
-            zip(names, await asyncio.gather(*(ends_cleanly(client, one) for one in names)), strict=True)
-        )
+        seen = dict(zip(names, await asyncio.gather(*(ends_cleanly(client, one) for one in names)), strict=True))
         assert [name for name in DEATHS if seen[name][0]] == []
         assert [name for name in GOOD if not seen[name][0]] == []
         for name in GOOD:
@@ -231,17 +232,22 @@ async def curl(gateway: InProcessGateway, name: str, body: dict[str, Any]) -> tu
     return await output("curl", "-sN", "--fail", "-H", header, "-d", asked, gateway.url + CHAT)
 
 
+async def curls(gateway: InProcessGateway, names: list[str], body: dict[str, Any]) -> dict[str, tuple[int, bytes]]:
+    """One curl for each name, all at once."""
+    return dict(zip(names, await asyncio.gather(*(curl(gateway, name, body) for name in names)), strict=True))
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 async def test_curl(gateway: InProcessGateway) -> None:
+    streams = await curls(gateway, [*DEATHS, *GOOD], S0)
+    answers = await curls(gateway, [*WHOLE_DEATHS], C0)
     for name in DEATHS:
-        status, out = await curl(gateway, name, S0)
+        status, out = streams[name]
         assert status == (22 if dead_on_arrival(name) else 18), name  # 18: a part of the answer is missing
         assert b"[DONE]" not in out, name
         assert dead_on_arrival(name) or b'data: {"error":' in out, name
-    for name in WHOLE_DEATHS:
-        status, out = await curl(gateway, name, C0)
-        assert (status, out) == (22, b""), name
+    assert {name for name, answer in answers.items() if answer != (22, b"")} == set()
     for name in GOOD:
-        status, out = await curl(gateway, name, S0)
+        status, out = streams[name]
         assert status == 0, name
         assert contents(out) == TOLD

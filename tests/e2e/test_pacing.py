@@ -46,9 +46,7 @@ async def test_tokens_are_paced_for_everybody(
     assert (await second).status == 200
 
 
-async def test_a_call_larger_than_its_minute_is_refused(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_call_larger_than_its_minute_is_refused(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(limited(upstream.url, {"tpm": 10**6}, upstream={"rate": {"tpm": 1000}}))
     answer = await asked(gateway.port, {**C0, "max_tokens": 1001})
     assert (answer.status, answer.error["code"]) == (429, "request_too_large")

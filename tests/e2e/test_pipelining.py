@@ -85,7 +85,7 @@ async def test_who_does_not_take_the_last_answer_is_not_waited_for(
     gateway: InProcessGateway, upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is too small for the limit that larger answers meet, and too large for the system to hold."""
-    monkeypatch.setattr("gateway.http.server.connection.WRITE_STALL_S", 0.05)
+    monkeypatch.setattr("gateway.http.server._aiohttp.WRITE_STALL_S", 0.05)
     upstream.reply([full(b'{"x":"' + b"y" * 40_000 + b'"}')])
     async with await RawClient.open(gateway.port, receive_buffer=4096) as client:
         await narrowed(gateway, client)

@@ -260,9 +260,7 @@ async def test_a_drain_answers_those_who_wait(upstream: FaultUpstream, tmp_path:
         assert await asyncio.to_thread(gateway.process.wait, 10) == 0
 
 
-async def test_a_drain_that_runs_out_of_time_tells_those_who_wait(
-    upstream: FaultUpstream, tmp_path: Path
-) -> None:
+async def test_a_drain_that_runs_out_of_time_tells_those_who_wait(upstream: FaultUpstream, tmp_path: Path) -> None:
     upstream.always([NEVER])
     config = settings(upstream.url, upstream=ONE_SLOT, server={"drain": {"timeout": "300ms"}})
     with GatewayProcess(config, tmp_path) as gateway:

@@ -134,7 +134,7 @@ async def test_what_takes_a_restart_is_named_and_keeps_all_of_the_old_config(
     await served.hup(config, 1, 0)
     told = [line["msg"].split(": ")[1:] for line in served.said("config not reloaded")]
     assert [place for place, _ in told] == ["server.port", "server.workers", "usage.store"]
-    assert {why for _, why in told} == {"has changed, which takes a restart"}
+    assert {why for _, why in told} == {"has changed, which needs a restart"}
     assert (await ask(served.gateway.port, C0, [auth("b")])).status == 401
     assert (await ask(served.gateway.port, C0, [AUTH])).status == 200
 
@@ -195,9 +195,7 @@ async def test_streams_over_a_reload_end_whole(upstream: FaultUpstream, serve: C
     upstream.always([sse_head(), frame(EVENTS[0]), Until(go_on), *map(frame, EVENTS[1:]), LAST_CHUNK])
     served = serve(keyed(upstream.url))
     async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(await RawClient.open(served.gateway.port)) for _ in range(10)
-        ]
+        clients = [await stack.enter_async_context(await RawClient.open(served.gateway.port)) for _ in range(10)]
         answers = []
         for client in clients:
             await client.request("POST", CHAT, S0, [AUTH])

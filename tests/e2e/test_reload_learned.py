@@ -16,7 +16,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, E0, EMBEDDINGS, ask
 from doubles.waiting import eventually
 
-from gateway.assembly.reload import take
+from gateway.assembly.reload import apply
 from gateway.config.load import load
 
 Reload = Callable[[InProcessGateway, Mapping[str, Any]], Awaitable[None]]
@@ -33,7 +33,7 @@ def reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reload:
         file.write_text(yaml.safe_dump(dict(config)), encoding="utf-8")
         loaded = load(file, {})
         assert loaded.config is not None, loaded.problems
-        assert await take(gateway._gateway, loaded.config) is None
+        assert await apply(gateway._gateway, loaded.config) is None
 
     return reload
 
@@ -45,9 +45,7 @@ async def learned(gateway: InProcessGateway) -> list[dict[str, Any]]:
     return found
 
 
-async def taught(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> tuple[InProcessGateway, list[dict[str, Any]]]:
+async def taught(upstream: FaultUpstream, start_gateway: StartGateway) -> tuple[InProcessGateway, list[dict[str, Any]]]:
     """A gateway whose batching has learned something, and what."""
     ListingEngine(upstream)
     gateway = await start_gateway(merging(upstream.url))
@@ -91,7 +89,7 @@ async def test_an_engine_that_offers_to_merge_is_not_asked_again(
     gateway = await start_gateway(merging(upstream.url, upstream={"kind": "vllm"}))
     for attempts in (2, 3, 4):
         assert (await ask(gateway.port, SHORT)).status == 200
-        await eventually(lambda: not gateway._gateway._pipeline.offers._asking, "it has been asked")
+        await eventually(lambda: not gateway._gateway._pipeline.offers._probing, "it has been asked")
         config = merging(upstream.url, upstream={"kind": "vllm"}, retry={"attempts": attempts})
         await reload(gateway, config)
     assert [one.target for one in upstream.calls].count(BATCH_CHAT) == 1
@@ -107,6 +105,6 @@ async def test_a_question_of_a_config_that_is_gone_is_ended(
     gateway = await start_gateway(merging(upstream.url, upstream={"kind": "vllm"}))
     assert (await ask(gateway.port, SHORT)).status == 200
     offers = gateway._gateway._pipeline.offers
-    assert offers._asking
+    assert offers._probing
     await reload(gateway, merging(upstream.url, upstream={"kind": "vllm"}, retry={"attempts": 3}))
-    await eventually(lambda: not offers._asking, "nobody waits for its answer", within=3)
+    await eventually(lambda: not offers._probing, "nobody waits for its answer", within=3)

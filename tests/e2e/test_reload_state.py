@@ -20,7 +20,7 @@ from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, E0, EMBEDDINGS, S0, ask
 from doubles.waiting import eventually
 
-from gateway.assembly.reload import take
+from gateway.assembly.reload import apply
 from gateway.config.load import load
 from gateway.usage.store import UsageUnavailable
 
@@ -47,7 +47,7 @@ def reload(tmp_path: Path) -> Reload:
         file.write_text(yaml.safe_dump(dict(config)), encoding="utf-8")
         loaded = load(file, {})
         assert loaded.config is not None, loaded.problems
-        return await take(gateway._gateway, loaded.config)
+        return await apply(gateway._gateway, loaded.config)
 
     return reload
 
@@ -169,7 +169,7 @@ async def test_a_shorter_heartbeat_is_kept(
         heard.set()
         await client.rest(answer)
         assert answer.complete
-    assert gateway._gateway._pipelines.sweep is not gateway._gateway._pipeline.generation.sweep
+    assert gateway._gateway._pipelines.ticker is not gateway._gateway._pipeline.generation.ticker
 
 
 async def test_connections_to_an_upstream_are_kept_while_they_are_good_for_it(
@@ -187,9 +187,7 @@ async def test_connections_to_an_upstream_are_kept_while_they_are_good_for_it(
     await upstream.until(lambda: len(upstream.connections) == 1, "the old pool is closed", within=2)
 
 
-async def test_readiness_does_not_flicker(
-    upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload
-) -> None:
+async def test_readiness_does_not_flicker(upstream: FaultUpstream, start_gateway: StartGateway, reload: Reload) -> None:
     gateway = await start_gateway(settings(upstream.url))
     assert (await ask(gateway.port, C0)).status == 200
     more = {"local": {"base_url": upstream.url}, "more": {"base_url": "http://127.0.0.1:1/v1"}}
@@ -298,7 +296,7 @@ async def test_a_reload_that_fails_for_a_bug_changes_nothing(
 ) -> None:
     gateway = await start_gateway(limited(upstream.url, {"rpm": 1}))
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.assembly.builder.assembly.first_hop", lambda config: 1 / 0)
+        patched.setattr("gateway.assembly.upstreams.first_hop", lambda config: 1 / 0)
         assert await reload(gateway, limited(upstream.url, {"rpm": 9})) == "a bug in the gateway"
     assert logging == []
     loud = limited(upstream.url, {"rpm": 1}, log={"level": "debug", "format": "text"})

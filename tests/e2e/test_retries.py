@@ -101,9 +101,7 @@ async def test_an_answer_that_is_none_is_tried_again(
     await gateway.outcome("ok")
 
 
-async def test_a_large_body_arrives_whole_the_second_time(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_large_body_arrives_whole_the_second_time(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(routed(upstream.url))
     upstream.reply([RST])
     text = "안녕🙂" * 100_000
@@ -247,9 +245,7 @@ async def test_x_should_retry_false_is_obeyed(
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 422])
-async def test_x_should_retry_true_is_obeyed(
-    upstream: FaultUpstream, start_gateway: StartGateway, status: int
-) -> None:
+async def test_x_should_retry_true_is_obeyed(upstream: FaultUpstream, start_gateway: StartGateway, status: int) -> None:
     gateway = await start_gateway(routed(upstream.url))
     upstream.reply(replies.error(status, headers=[("x-should-retry", "true")]))
     assert (await ask(gateway.port, C0)).status == 200

@@ -56,9 +56,7 @@ async def test_route_10_the_cheapest_is_called_wherever_it_stands(
     assert answer.header("x-sluice-upstream") == "b"
     assert (answer.header("x-sluice-routing") or "").startswith("cheapest; est_usd=0.0")
     assert not upstream.calls
-    await gateway.counted(
-        "sluice_routing_decisions_total", 1, model="m-small", upstream="b", reason="cheapest"
-    )
+    await gateway.counted("sluice_routing_decisions_total", 1, model="m-small", upstream="b", reason="cheapest")
 
 
 async def test_cost_07_zero_is_a_price_and_an_unknown_one_is_not_zero(
@@ -94,9 +92,7 @@ async def test_a_cheap_one_that_fails_is_replaced_by_the_next_cheapest_and_left_
         await gateway.counted("sluice_routing_decisions_total", 3, upstream="b", reason="cheapest")
 
 
-async def test_weights_are_shares(
-    upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_weights_are_shares(upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(
         config(upstream.url, other.url, route="weighted", candidates=({"weight": 0}, {"weight": 2}))
     )
@@ -173,9 +169,7 @@ async def test_a_budget_that_is_spent_leaves_what_is_free(
     gateway = await start_gateway(keyed(made, 0.0002))
     names = []
     for _ in range(5):
-        answer = await raw_call(
-            gateway.port, "POST", "/v1/chat/completions", {**C0, "max_tokens": 2}, headers=[AUTH]
-        )
+        answer = await raw_call(gateway.port, "POST", "/v1/chat/completions", {**C0, "max_tokens": 2}, headers=[AUTH])
         assert answer.status == 200
         names.append(answer.header("x-sluice-upstream"))
     assert names[0] == "a"

@@ -44,9 +44,7 @@ def test_a_look_is_seen_only_where_its_words_stand_in_this_order() -> None:
 
 @with_curl
 async def test_every_command_runs_before_a_gateway_that_is_well() -> None:
-    known = {
-        row[0].strip("`") for row in table(ROOT / "docs/monitoring.md", "metric | type | labels | meaning")
-    }
+    known = {row[0].strip("`") for row in table(ROOT / "docs/monitoring.md", "metric | type | labels | meaning")}
     async with scene() as one:
         assert await one.ask() == 200
         commands = {look.command for part in looks().values() for look in part}

@@ -19,9 +19,7 @@ CHEAP, DEAR = {"input": 1, "output": 2}, {"input": 3, "output": 15}
 
 @pytest.fixture
 def config(upstream: FaultUpstream, tmp_path: Path) -> dict[str, Any]:
-    made = limited(
-        upstream.url, {}, price=CHEAP, usage={"store": "sqlite", "path": str(tmp_path / "usage.db")}
-    )
+    made = limited(upstream.url, {}, price=CHEAP, usage={"store": "sqlite", "path": str(tmp_path / "usage.db")})
     made["models"]["m-small"] |= {"baseline": {"price": DEAR}, "cache": {"enabled": True}}
     return made
 
@@ -64,7 +62,7 @@ async def test_a_failed_attempt_that_was_counted_is_waste(
     assert (await asked(gateway.port)).status == 200
     told = await savings(gateway)
     parts = {part["name"]: part["saved_usd"] for part in told["parts"]}
-    assert (parts["attempts_in_vain"], told["actual_usd"]) == ("-0.00005", "0.00017")
+    assert (parts["failed_attempts"], told["actual_usd"]) == ("-0.00005", "0.00017")
 
 
 async def test_all_workers_are_in_it(config: dict[str, Any], upstream: FaultUpstream, tmp_path: Path) -> None:
@@ -92,12 +90,10 @@ async def test_what_is_wrong_is_told(
     assert (await savings(gateway, "?days=1"))["requests"]["all"] == 0
     config["usage"] = {"store": "off"}
     other = await start_gateway(config)
-    assert "not kept" in (await savings(other))["error"]
+    assert "not recorded" in (await savings(other))["error"]
 
 
-async def test_no_key_is_in_it(
-    config: dict[str, Any], upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_no_key_is_in_it(config: dict[str, Any], upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(config)
     upstream.reply(used(100, 10))
     await asked(gateway.port)

@@ -101,9 +101,7 @@ async def test_embeddings_are_base64_on_the_wire_and_floats_in_hand(
     as_text = await sdk.embeddings.create(**E0, encoding_format="base64")
     text: Any = as_text.data[0].embedding
     assert struct.unpack("<3f", base64.b64decode(text)) == replies.VECTOR
-    assert (await sdk.embeddings.create(**E0, encoding_format="float")).data[0].embedding == list(
-        replies.VECTOR
-    )
+    assert (await sdk.embeddings.create(**E0, encoding_format="float")).data[0].embedding == list(replies.VECTOR)
 
 
 async def test_models(sdk: openai.AsyncOpenAI) -> None:
@@ -150,7 +148,7 @@ async def test_a_clients_own_mistakes_are_the_sdks_own_exceptions(
     with pytest.raises(openai.BadRequestError) as wrong:
         await sdk.chat.completions.create(**{**C0, "model": ""})
     assert (wrong.value.param, wrong.value.code) == ("model", "invalid_value")
-    with pytest.raises(openai.NotFoundError, match="not served"):
+    with pytest.raises(openai.NotFoundError, match="does not serve"):
         await sdk.responses.create(model="m-small", input="x")
     with pytest.raises(openai.APIStatusError) as large:
         await sdk.chat.completions.create(model="m-small", messages=[], extra_body={"x": "y" * 33 * 2**20})
@@ -166,9 +164,7 @@ async def test_a_clients_own_mistakes_are_the_sdks_own_exceptions(
     assert upstream.calls == []
 
 
-async def test_a_refusal_that_no_retry_helps_is_asked_once(
-    sdk: openai.AsyncOpenAI, upstream: FaultUpstream
-) -> None:
+async def test_a_refusal_that_no_retry_helps_is_asked_once(sdk: openai.AsyncOpenAI, upstream: FaultUpstream) -> None:
     """The SDK repeats a 502 by itself unless it is told not to."""
     upstream.always(replies.error(500))
     with pytest.raises(openai.InternalServerError):
@@ -176,9 +172,7 @@ async def test_a_refusal_that_no_retry_helps_is_asked_once(
     assert len(upstream.calls) == 1
 
 
-async def test_the_sdk_waits_as_long_as_the_upstream_asks(
-    sdk: openai.AsyncOpenAI, upstream: FaultUpstream
-) -> None:
+async def test_the_sdk_waits_as_long_as_the_upstream_asks(sdk: openai.AsyncOpenAI, upstream: FaultUpstream) -> None:
     upstream.reply(replies.error(429, headers=[("retry-after-ms", "20"), ("retry-after", "9")]))
     assert (await sdk.chat.completions.create(**C0)).choices[0].message.content == "pong"
     assert len(upstream.calls) == 2

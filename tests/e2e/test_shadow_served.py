@@ -19,6 +19,7 @@ from doubles.routed import routed
 from doubles.script import Step, Until, compact, full
 from doubles.settings import AUTH, KEY
 from doubles.upstream import FaultUpstream
+from doubles.virtual_time import virtual
 from doubles.vocabulary import ask
 from doubles.waiting import eventually
 
@@ -111,12 +112,12 @@ async def test_nobody_waits_and_no_more_than_two_are_under_way(
     strong.always([Until(gate), *said(STRONG, "up-b")])
     for _ in range(5):
         assert (await ask(gateway.port, BODY, [AUTH])).status == 200
-    await strong.holding(shadow.MOST)
+    await strong.holding(shadow.MAX_IN_FLIGHT)
     gate.set()
-    await written(file, shadow.MOST)
-    assert len(strong.calls) == shadow.MOST
+    await written(file, shadow.MAX_IN_FLIGHT)
+    assert len(strong.calls) == shadow.MAX_IN_FLIGHT
     assert (await ask(gateway.port, BODY, [AUTH])).status == 200
-    await written(file, shadow.MOST + 1)
+    await written(file, shadow.MAX_IN_FLIGHT + 1)
 
 
 async def test_a_strong_answer_is_asked_for_once_where_several_could_give_it(
@@ -246,9 +247,7 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_disturbs_nobody(
     file = shadow_file.ShadowFile(str(tmp_path / "no" / "folder.jsonl"))
     for _ in range(2):
         await file.add(b"x\n")
-    assert [record.message for record in caplog.records] == [
-        "cannot write the shadow file: No such file or directory"
-    ]
+    assert [record.message for record in caplog.records] == ["cannot write the shadow file: No such file or directory"]
 
 
 async def test_a_pipe_is_no_file_and_nobody_waits_for_its_reader(
@@ -291,7 +290,7 @@ async def test_a_line_is_written_whole_or_not_at_all(
 
 
 async def test_the_file_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow_file, "MOST", 5)
+    monkeypatch.setattr(shadow_file, "MAX_BYTES", 5)
     file = shadow_file.ShadowFile(str(tmp_path / "s"))
     await file.add(b"1234\n")
     await file.add(b"5\n")
@@ -309,3 +308,29 @@ def test_a_doubtful_answer_is_marked_as_wrong() -> None:
     found = shadow_file.line(b"{}", shadow_file.Pair("same", "same", True, True))
     assert found is not None
     assert (json.loads(found)["weak_ok"], json.loads(found)["strong_ok"]) == (0.0, 0.0)
+
+
+async def test_max_per_minute_bounds_the_second_answers(
+    upstream: FaultUpstream, strong: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    file = tmp_path / "shadow.jsonl"
+    made = config(upstream, strong, file)
+    made["models"]["m-small"]["shadow"]["max_per_minute"] = 1
+    gateway = await start_gateway(made)
+    for _ in range(5):
+        assert (await ask(gateway.port, BODY, [AUTH])).status == 200
+        await written(file)
+    assert len(strong.calls) == 1
+
+
+@virtual
+async def test_max_per_minute_spaces_them_evenly(tmp_path: Path) -> None:
+    sample = shadow.ShadowSample(1.0, 6, shadow_file.ShadowFile(str(tmp_path / "shadow.jsonl")))
+    loop = asyncio.get_running_loop()
+    start, times = loop.time(), []
+    while loop.time() < start + 60:
+        if sample.due and sample.limiter is not None:
+            await sample.limiter.acquire()
+            times.append(loop.time() - start)
+        await asyncio.sleep(0.25)
+    assert times == [0, 10, 20, 30, 40, 50]

@@ -10,6 +10,7 @@ from doubles import replies
 from doubles.gateway import GatewayProcess, InProcessGateway, StartGateway
 from doubles.limited import OTHER, asked, limited, used
 from doubles.rawclient import RawClient, call
+from doubles.redis_cluster import RedisCluster
 from doubles.redis_server import RedisServer
 from doubles.script import NEVER, Until, frame, piece, sse_head
 from doubles.settings import AUTH
@@ -57,9 +58,7 @@ async def test_rate_02_two_gateways_share_the_requests_of_a_minute(
     assert (await asked(pair[0].port, key=OTHER)).status == 200
 
 
-async def test_rate_02_and_the_tokens(
-    upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer
-) -> None:
+async def test_rate_02_and_the_tokens(upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer) -> None:
     pair = await two(start_gateway, sharing(upstream.url, redis, {"tpm": 100}))
     upstream.always(used(60, 30))
     assert (await asked(pair[0].port)).status == 200
@@ -92,9 +91,7 @@ async def test_when_their_dollars_are_spent_what_is_free_is_left_to_both(
     assert answer.header("x-sluice-routing") == "priority; budget"
 
 
-async def test_rate_02_and_the_places(
-    upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer
-) -> None:
+async def test_rate_02_and_the_places(upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer) -> None:
     pair = await two(start_gateway, sharing(upstream.url, redis, {"concurrency": 4}))
     go_on = asyncio.Event()
     upstream.always([Until(go_on), *replies.chat()])
@@ -123,9 +120,7 @@ async def test_a_place_comes_back_for_the_other_when_a_client_leaves(
             await asyncio.sleep(0.01)
 
 
-async def test_a_budget_is_one(
-    upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer
-) -> None:
+async def test_a_budget_is_one(upstream: FaultUpstream, start_gateway: StartGateway, redis: RedisServer) -> None:
     config = sharing(upstream.url, redis, {"usd_per_day": 1}, price=PRICE)
     pair = await two(start_gateway, config)
     upstream.always(used(1, 100))
@@ -219,3 +214,23 @@ async def test_usage_in_redis_is_one_report(
             rows = (await call(pair[0].admin_port, "GET", "/admin/usage")).json()
     assert len(rows) == 1
     assert (rows[0]["key"], rows[0]["input"], rows[0]["output"]) == ("team-a", 10, 4)
+
+
+@pytest.mark.parametrize("on_failure", ["local", "closed"])
+async def test_rate_02_eight_keys_in_a_cluster_whose_other_nodes_the_url_names(
+    upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path, on_failure: str
+) -> None:
+    with RedisCluster(tmp_path) as cluster:
+        names = [f"team-{number}" for number in range(8)]
+        section = {"password": None, "on_failure": on_failure}
+        config = sharing(upstream.url, cluster.nodes[0], {"rpm": 6}, section, usage={"store": "redis"})
+        config["keys"] = [{"name": name, "key": f"sk-cluster-{name}", "limits": {"rpm": 6}} for name in names]
+        config["cache"] = {"enabled": True, "store": "redis"}
+        pair = await two(start_gateway, config)
+        for name in names:
+            key = ("authorization", f"Bearer sk-cluster-{name}")
+            bodies = [{**C0, "user": f"{name}-{number}", "temperature": 1} for number in range(16)]
+            answers = [await asked(pair[number % 2].port, body, key=key) for number, body in enumerate(bodies)]
+            assert sorted(answer.status for answer in answers) == [200] * 6 + [429] * 10
+        for one in pair:
+            await one.counted("sluice_redis_up", 1)

@@ -8,7 +8,7 @@ from doubles import replies
 from doubles.call import Call
 from doubles.gateway import StartGateway
 from doubles.routed import routed
-from doubles.script import FIN, NEVER, Pause, Script, head
+from doubles.script import FIN, NEVER, RST, Act, Pause, Script, head
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, ask
@@ -43,6 +43,21 @@ async def test_retry_07_read_and_then_dead_is_two_generations_at_most(
     answer = await ask(gateway.port, C0)
     assert (answer.status, answer.header("x-sluice-attempts")) == (502, "2")
     assert len(upstream.calls) == 2
+    await gateway.counted("sluice_upstream_attempts_total", 2, result="retryable")
+
+
+@pytest.mark.parametrize("end", [FIN, RST], ids=["closed", "reset"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_retry_07_the_same_on_a_connection_that_was_used_before(
+    upstream: FaultUpstream, start_gateway: StartGateway, end: Act, stream: bool
+) -> None:
+    """Only a close at once may be one that crossed the request."""
+    gateway = await start_gateway(routed(upstream.url, retry={"attempts": 2}))
+    assert (await ask(gateway.port, C0)).status == 200
+    upstream.always([Pause(0.02), end])
+    answer = await ask(gateway.port, {**C0, "stream": stream})
+    assert (answer.status, answer.header("x-sluice-attempts")) == (502, "2")
+    assert len(upstream.calls) == 3
     await gateway.counted("sluice_upstream_attempts_total", 2, result="retryable")
 
 

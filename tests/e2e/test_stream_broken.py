@@ -77,9 +77,7 @@ async def test_sse_12_sse_14_metr_05_a_stream_cut_short(
     await gateway.counted("sluice_upstream_attempts_total", 1, upstream="local")
 
 
-async def test_sse_12_half_a_tool_call_is_no_whole_one(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_sse_12_half_a_tool_call_is_no_whole_one(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     parts = ('{"path"', ':"/tmp')
     said = [delta({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}) for part in parts]
     upstream.reply(stream(*said))
@@ -126,9 +124,7 @@ async def test_sse_17_an_error_in_any_dialect(
     await gateway.outcome("upstream_error", status="200")
 
 
-@pytest.mark.parametrize(
-    "after", [[LAST_CHUNK], [frame(DONE), LAST_CHUNK], [frame(stop()), frame(DONE), LAST_CHUNK]]
-)
+@pytest.mark.parametrize("after", [[LAST_CHUNK], [frame(DONE), LAST_CHUNK], [frame(stop()), frame(DONE), LAST_CHUNK]])
 async def test_sse_17_metr_05_an_error_after_content(
     upstream: FaultUpstream, start_gateway: StartGateway, after: list[Step]
 ) -> None:
@@ -237,11 +233,16 @@ async def test_sse_16_a_stream_that_never_begins_is_a_status(
     await gateway.counted("sluice_requests_total", 0, outcome="ok")
 
 
-async def test_sse_27_a_compressed_stream_is_never_relayed(
+async def test_sse_27_a_compressed_stream_is_relayed_as_plain_events(
     gateway: InProcessGateway, upstream: FaultUpstream
 ) -> None:
-    zipped = gzip.compress(b"".join(BEGUN))[:-8]
-    upstream.reply([sse_head([("content-encoding", "gzip")]), frame(zipped), LAST_CHUNK])
+    zipped = gzip.compress(b"".join([*BEGUN, stop(), DONE]))
+    coded = sse_head([("content-encoding", "gzip")])
+    upstream.reply([coded, *(frame(zipped[at : at + 7]) for at in range(0, len(zipped), 7)), LAST_CHUNK])
     answer = await ask(gateway.port, S0, [("accept-encoding", "gzip")])
-    assert answer.status == 502
-    assert answer.error["code"] == "upstream_invalid_response"
+    assert (answer.body, answer.header("content-encoding")) == (public([*BEGUN, stop(), DONE]), None)
+    cut = gzip.compress(b"".join(BEGUN))[:-8]
+    upstream.reply([coded, frame(cut), LAST_CHUNK], [coded, frame(b"\x1f\x8b" + b"no gzip"), LAST_CHUNK])
+    assert final_error((await ask(gateway.port, S0)).body)["code"] == "upstream_invalid_response"
+    refused = await ask(gateway.port, S0)
+    assert (refused.status, refused.error["code"]) == (502, "upstream_invalid_response")

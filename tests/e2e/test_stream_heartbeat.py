@@ -35,9 +35,7 @@ async def test_sse_09_the_sdk_reads_through_silence_and_stray_fields(
     assert answer.body.replace(BEAT, b"") == public(EVENTS)
 
 
-async def test_sse_10_off_sends_no_byte_of_its_own(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_sse_10_off_sends_no_byte_of_its_own(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"heartbeat": "off"}))
     quiet = Pause(0.3)
     first, *rest = map(frame, EVENTS)

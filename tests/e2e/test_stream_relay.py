@@ -42,9 +42,7 @@ async def relayed(gateway: InProcessGateway, upstream: FaultUpstream, script: li
 
 
 @pytest.mark.parametrize("size", [1, 6, 7, 1000])
-async def test_sse_01_utf8_cut_by_chunks(
-    gateway: InProcessGateway, upstream: FaultUpstream, size: int
-) -> None:
+async def test_sse_01_utf8_cut_by_chunks(gateway: InProcessGateway, upstream: FaultUpstream, size: int) -> None:
     events = replies.chat_events("안녕🙂ß", with_usage=True)
     whole = b"".join(events)
     # Chunks of one byte are six bytes long, so the sizes cut between chunks, inside them, and hardly at all.
@@ -56,9 +54,7 @@ async def test_sse_01_utf8_cut_by_chunks(
     await gateway.counted("sluice_tokens_total", 2, type="output")
 
 
-async def test_sse_02_nothing_is_put_into_half_an_event(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_sse_02_nothing_is_put_into_half_an_event(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     event = piece("abcdef")
     cut = event.index(b"def")
     rest = [stop(), usage(5, 2), DONE]
@@ -75,9 +71,7 @@ async def test_sse_05_no_space_after_data(gateway: InProcessGateway, upstream: F
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
-async def test_every_line_end_is_understood(
-    gateway: InProcessGateway, upstream: FaultUpstream, newline: bytes
-) -> None:
+async def test_every_line_end_is_understood(gateway: InProcessGateway, upstream: FaultUpstream, newline: bytes) -> None:
     events = [one.replace(b"\n", newline) for one in replies.chat_events("hi", "you")]
     answer = await relayed(gateway, upstream, [sse_head(), Drip(frame(b"".join(events))), LAST_CHUNK])
     assert contents(answer.body) == "hiyou"
@@ -106,9 +100,7 @@ async def test_sse_08_comments_stay_comments_and_are_a_sign_of_life(
     assert first_token > 1.1
 
 
-async def test_sse_11_data_that_is_no_json_is_dropped(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_sse_11_data_that_is_no_json_is_dropped(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     events = replies.chat_events("hi")
     noise = [b"data: : keepalive\n\n"] * 2 + [b"data:\n\n", b"data\n\n", b"event: ping\n\n"]
     answer = await relayed(gateway, upstream, stream(*noise, events[0], *noise, *events[1:]))
@@ -132,9 +124,7 @@ async def test_sse_27_sse_28_each_event_at_once_and_uncompressed(
     events = replies.chat_events("a" * 250, "b" * 250)
     read = [asyncio.Event() for _ in events]
     # The upstream goes on only when the client has read what was sent before.
-    script = [
-        step for event, ready in zip(events, read, strict=True) for step in (frame(event), Until(ready))
-    ]
+    script = [step for event, ready in zip(events, read, strict=True) for step in (frame(event), Until(ready))]
     upstream.reply([sse_head(), *script, LAST_CHUNK])
     async with await RawClient.open(gateway.port) as client:
         await client.request("POST", CHAT, S0, [("accept-encoding", "gzip, br, zstd")])
@@ -159,9 +149,7 @@ async def test_sse_29_a_line_of_3_mib(gateway: InProcessGateway, upstream: Fault
     assert answer.body == public(events)
 
 
-async def test_compat_05_reasoning_and_other_deltas_pass(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_compat_05_reasoning_and_other_deltas_pass(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     deltas = [
         {"reasoning": "think"},
         {"reasoning_content": "more", "reasoning_details": [{"type": "x"}]},
@@ -182,10 +170,7 @@ def tool(index: int | None, **fields: object) -> bytes:
 
 
 INTERLEAVED = [
-    *(
-        tool(n, id=f"call_{n}", type="function", function={"name": f"f{n}", "arguments": ""})
-        for n in range(3)
-    ),
+    *(tool(n, id=f"call_{n}", type="function", function={"name": f"f{n}", "arguments": ""}) for n in range(3)),
     *(
         tool(n, function={"arguments": part})
         for n, part in [(0, '{"model":'), (2, "{}"), (1, "{}"), (0, '"up-small"}')]
@@ -212,9 +197,7 @@ async def test_an_error_that_is_null_is_none(gateway: InProcessGateway, upstream
 
 
 async def test_an_event_of_several_data_lines(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
-    lines = (
-        b'data: {"model": "up-small",\ndata: "choices": [{"index": 0,\ndata:"delta": {"content": "a"}}]}\n\n'
-    )
+    lines = b'data: {"model": "up-small",\ndata: "choices": [{"index": 0,\ndata:"delta": {"content": "a"}}]}\n\n'
     answer = await relayed(gateway, upstream, stream(lines, stop(), DONE))
     assert contents(answer.body) == "a"
     assert b"up-small" not in answer.body
@@ -257,9 +240,7 @@ async def test_nothing_passes_after_done(gateway: InProcessGateway, upstream: Fa
     assert answer.body == public(events)
 
 
-async def test_a_stream_leaves_the_connection_usable(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_a_stream_leaves_the_connection_usable(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     async with await RawClient.open(gateway.port) as client:
         for _ in range(3):
             await client.request("POST", CHAT, S0)
@@ -275,8 +256,7 @@ async def test_http_1_0_gets_a_stream_that_ends_with_the_connection(
     body = json.dumps(S0).encode()
     async with await RawClient.open(gateway.port) as client:
         await client.send(
-            b"POST /v1/chat/completions HTTP/1.0\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
-            % (len(body), body)
+            b"POST /v1/chat/completions HTTP/1.0\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
         )
         answer = await client.response()
     assert answer.header("transfer-encoding") is None

@@ -18,8 +18,12 @@ from doubles.vocabulary import COMPLETIONS, S0, ask, public
 @pytest.fixture
 async def gateway(upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path) -> InProcessGateway:
     """One that keeps usage, and so has to know it."""
-    usage = {"store": "sqlite", "path": str(tmp_path / "usage.db")}
-    return await start_gateway(settings(upstream.url, usage=usage))
+    return await start_gateway(settings(upstream.url, usage=kept(tmp_path)))
+
+
+def kept(folder: Path) -> dict[str, Any]:
+    """A section that needs usage."""
+    return {"store": "sqlite", "path": str(folder / "usage.db")}
 
 
 ASKED = {**S0, "stream_options": {"include_usage": True}}
@@ -166,9 +170,7 @@ async def test_sse_20_an_upstream_that_refuses_is_not_asked_again(
     assert (await gateway.metrics()).value("sluice_retries_total") == 0
 
 
-async def test_what_such_an_upstream_tells_unasked_passes(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_what_such_an_upstream_tells_unasked_passes(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     events = replies.chat_events("hi", with_usage=True)
     upstream.reply([full(OPENAI, 400)], stream(*events))
     assert (await ask(gateway.port, S0)).body == public(events)
@@ -201,8 +203,109 @@ async def test_an_upstream_that_refuses_both_ways_is_asked_again_the_next_time(
     assert asked == [True, False, True]
 
 
-@pytest.mark.parametrize("status", [404, 429, 500])
-async def test_only_a_400_or_422_refuses_to_be_asked(
+OTHER_WORDS: dict[str, Script] = {
+    "another status": [full(b'{"error":{"message":"stream_options?"}}', 500)],
+    "a missing route": [full(b'{"error":{"message":"no handler for include_usage"}}', 404)],
+    "forbidden": [full(b'{"error":{"message":"stream_options is not for you"}}', 403)],
+    "a Python error": [full(b'{"error":"create() got an unexpected keyword argument"}', 500)],
+    "zod": [full(b'{"error":{"message":"Unrecognized key(s) in object"}}', 400)],
+    "in camel case": [full(b'{"message":"streamOptions: Extra data"}', 400)],
+    "an error in a 200": [full(b'{"error":{"message":"Unknown parameter: stream_options","code":400}}')],
+    "an error event": stream(event({"error": {"message": "stream_options unsupported"}})),
+    "a choice that failed": stream(chunk(choices=[{"index": 0, "error": {"message": "stream_options", "code": 400}}])),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_WORDS)
+async def test_a_refusal_in_other_words_or_statuses_is_remembered_too(
+    gateway: InProcessGateway, upstream: FaultUpstream, name: str
+) -> None:
+    upstream.always(lambda call: OTHER_WORDS[name] if "stream_options" in call.json() else replies.ordinary(call))
+    first, second = [await ask(gateway.port, S0) for _ in range(2)]
+    assert contents(first.body) == contents(second.body) == "pong"
+    assert (first.header("x-sluice-attempts"), second.header("x-sluice-attempts")) == ("2", "1")
+    assert ["stream_options" in one.json() for one in upstream.calls] == [True, False, False]
+    await gateway.outcome("ok", 2)
+
+
+async def test_one_model_that_refuses_leaves_the_others(
+    upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    config = settings(upstream.url, usage=kept(tmp_path))
+    config["models"]["m-other"] = {"candidates": [{"upstream": "local", "model": "up-other"}]}
+    gateway = await start_gateway(config)
+    upstream.reply([full(OPENAI, 400)])
+    for model in ("m-small", "m-small", "m-other"):
+        await ask(gateway.port, {**S0, "model": model})
+    assert ["stream_options" in one.json() for one in upstream.calls] == [True, False, False, True]
+
+
+async def test_an_upstream_that_must_not_be_asked_is_not(
+    upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    config = settings(upstream.url, upstream={"ask_usage": False}, usage=kept(tmp_path))
+    gateway = await start_gateway(config)
+    body = compact(S0)
+    await ask(gateway.port, body)
+    await ask(gateway.port, ASKED)
+    assert upstream.calls[0].body == body.replace(b"m-small", b"up-small")
+    assert upstream.calls[1].json()["stream_options"] == {"include_usage": True}
+
+
+TOLD = {"prompt_tokens": 19, "completion_tokens": 13, "total_tokens": 32}
+END: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": "stop"}
+PLACES: dict[str, list[dict[str, Any]]] = {
+    "Moonshot": [{"choices": [{**END, "usage": TOLD}]}],
+    "beside null": [{"usage": None, "choices": [{**END, "usage": TOLD}]}],
+    "in the delta": [{"choices": [{**END, "delta": {"usage": TOLD}}]}],
+    "Groq": [{"choices": [END], "x_groq": {"id": "r", "usage": TOLD}}],
+    "another extension": [{"choices": [END], "x_vendor": {"usage": TOLD}}],
+    "a bare extension": [{"choices": [END], "x_usage": TOLD}],
+    "in a chunk of its own": [{"choices": [END]}, {"choices": [], "x_groq": {"usage": TOLD}}],
+    "without choices": [{"choices": [END]}, {"meta": {"usage": TOLD}}],
+    "Gemini": [{"choices": [END], "usageMetadata": {"promptTokenCount": 19, "candidatesTokenCount": 13}}],
+    "llama.cpp": [{"choices": [END], "timings": {"cache_n": 9, "prompt_n": 10, "predicted_n": 13}}],
+    "Ollama": [{"choices": [END], "prompt_eval_count": 19, "eval_count": 13}],
+    "Bedrock": [
+        {"choices": [END]},
+        {"amazon-bedrock-invocationMetrics": {"inputTokenCount": 19, "outputTokenCount": 13}},
+    ],
+    "LangChain": [{"choices": [END], "token_usage": TOLD}],
+    "usage wins": [{"choices": [{**END, "usage": COUNTS}]}, {"choices": [], "usage": TOLD}],
+    "two choices": [
+        {"choices": [{**END, "usage": {"prompt_tokens": 19, "completion_tokens": 6}}]},
+        {"choices": [{**END, "index": 1, "usage": {"prompt_tokens": 19, "completion_tokens": 7}}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_usage_is_found_wherever_it_is_and_passes_unchanged(
+    upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path, name: str, streamed: bool
+) -> None:
+    config = settings(upstream.url, upstream={"ask_usage": False}, usage=kept(tmp_path))
+    gateway = await start_gateway(config)
+    if streamed:
+        events = [piece("po"), *(chunk(**members) for members in PLACES[name]), DONE]
+        upstream.reply(stream(*events))
+        assert (await ask(gateway.port, S0)).body == public(events)
+    else:
+        merged: dict[str, Any] = {"choices": []}
+        for members in PLACES[name]:
+            merged |= {**members, "choices": merged["choices"] + members.get("choices", [])}
+        body = compact({"model": "up-small", **merged})
+        upstream.reply([full(body)])
+        answer = await ask(gateway.port, {**S0, "stream": False})
+        assert answer.body == public([body])
+        assert answer.header("x-sluice-usage") is None
+    await gateway.counted("sluice_tokens_total", 19, type="input")
+    await gateway.counted("sluice_tokens_total", 13, type="output")
+    assert (await gateway.metrics()).value("sluice_usage_estimated_attempts_total") == 0
+
+
+@pytest.mark.parametrize("status", [401, 402, 429, 503])
+async def test_an_account_or_a_busy_upstream_is_no_refusal_to_be_asked(
     gateway: InProcessGateway, upstream: FaultUpstream, status: int
 ) -> None:
     upstream.reply(replies.error(status, "unknown field stream_options"))
@@ -210,9 +313,7 @@ async def test_only_a_400_or_422_refuses_to_be_asked(
     assert len(upstream.calls) == 1
 
 
-async def test_a_client_that_asked_gets_the_refusal(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_a_client_that_asked_gets_the_refusal(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     upstream.always(refuses(OPENAI, 400))
     answer = await ask(gateway.port, ASKED)
     assert (answer.status, len(upstream.calls)) == (400, 1)

@@ -26,9 +26,7 @@ def up() -> Iterator[RunningUp]:
     port, admin, engine_port = used
     command = [sys.executable, "-m", "gateway", "up", "--embeddings", "--port", str(port)]
     command += ["--admin-port", str(admin), "--engine-port", str(engine_port)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         running = RunningUp(process, port, engine_port)
         try:
             _wait_until_ready(running)

@@ -16,12 +16,11 @@ from running_up import RunningUp
 pytestmark = pytest.mark.engine
 CALLERS = 24
 PROMPTS = 200
+ENGINE_BOUND_S = 300.0  # for one answer of a real engine on a busy machine
 
 
 @pytest.fixture
-async def gateway(
-    up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[InProcessGateway]:
+async def gateway(up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcessGateway]:
     """A gateway of our own before the same engines; `alone` merges nothing."""
     monkeypatch.setattr("gateway.batching.profile.MergeExperiment", Always)
     chat = {"base_url": f"http://127.0.0.1:{up.engine_port}/v1", "kind": "vllm"}
@@ -55,12 +54,12 @@ async def gateway(
 
 
 async def asked(port: int, path: str, bodies: Iterable[dict[str, Any]], callers: int) -> list[Answer]:
-    """All of these by so many callers; answers in their order."""
+    """Send these bodies with `callers` clients at once; returns the answers in their order."""
     waiting = list(enumerate(bodies))
     answers: dict[int, Answer] = {}
 
     async def caller() -> None:
-        async with await RawClient.open(port) as client:
+        async with await RawClient.open(port, within=ENGINE_BOUND_S) as client:
             while waiting:
                 at, body = waiting.pop(0)
                 await client.request("POST", path, body)
@@ -108,7 +107,7 @@ async def test_merged_answers_belong_to_their_prompts(gateway: InProcessGateway)
     ]
     await asked(gateway.port, CHAT, [{"model": "chat", **bodies[0]}], 1)
     offers = gateway._gateway._pipeline.offers
-    await eventually(lambda: offers.batch_chat("chat"), "the engine has said what it offers")
+    await eventually(lambda: offers.batch_chat("chat"), "the engine has said what it offers", ENGINE_BOUND_S)
     together = await asked(gateway.port, CHAT, [{"model": "chat", **body} for body in bodies], CALLERS)
     alone = await asked(gateway.port, CHAT, [{"model": "chat-alone", **body} for body in bodies], CALLERS)
     assert len(merged(together)) > PROMPTS / 2

@@ -66,9 +66,7 @@ def test_the_printed_examples_work(up: RunningUp) -> None:
     said = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True)
     assert "Paris" in said.stdout
     example = printed[printed.index("from openai") : printed.index("\nCtrl-C")]
-    said = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=True
-    )
+    said = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=True)
     assert "Paris" in said.stdout
     assert "384 dimensions" in said.stdout
 

@@ -10,9 +10,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from tenacity import Retrying
 
-from backend import engine, install, processes, up
-from backend import templates as messages
+from backend import engine, install, processes, templates, up
 from backend.errors import Problem, Stopped
 from backend.prepare import Prepared
 from backend.progress import Progress, log_lines, log_step
@@ -49,7 +49,7 @@ def up_with_a_stand_in(
         started.append(start(*given))
         return started[-1]
 
-    def ready(host: str, port: int, admin: int, engine_ports: dict[str, int], logs: str) -> str:
+    def ready(host: str, port: int, admin: int, engine_ports: dict[str, int], *_: str) -> str:
         assert all(engine.healthy(host, at) for at in (port, engine_ports["smollm2"]))
         once_ready(engine_ports["smollm2"])
         return "ready"
@@ -58,16 +58,14 @@ def up_with_a_stand_in(
     monkeypatch.setattr(up, "prepare", lambda *_: Prepared(python, install.CPU, tmp_path, tmp_path))
     monkeypatch.setattr(engine, "command", lambda _, __, port: [sys.executable, "-c", STAND_IN, str(port)])
     monkeypatch.setattr(processes, "start", remember)
-    monkeypatch.setattr(messages, "ready", ready)
+    monkeypatch.setattr(templates, "ready", ready)
     return up.main(["--port", "0", "--admin-port", "0", "--engine-port", "0"]), started
 
 
 def test_sigterm_ends_gateway_and_engine_with_status_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, started = up_with_a_stand_in(
-        tmp_path, monkeypatch, lambda port: os.kill(os.getpid(), signal.SIGTERM)
-    )
+    status, started = up_with_a_stand_in(tmp_path, monkeypatch, lambda port: os.kill(os.getpid(), signal.SIGTERM))
     assert status == 0
     assert [child.name for child in started] == ["the engine of smollm2", "the gateway"]
     assert started[1].process.returncode == 0  # it drained
@@ -75,7 +73,7 @@ def test_sigterm_ends_gateway_and_engine_with_status_0(
     assert capsys.readouterr().err == ""
 
 
-def test_an_engine_that_dies_stops_the_gateway_and_is_told_in_one_sentence(
+def test_an_engine_that_dies_stops_the_gateway_and_is_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def kill(port: int) -> None:
@@ -127,9 +125,7 @@ def test_a_step_that_fails_is_a_problem_with_its_error_and_its_log(tmp_path: Pat
 
 def test_ctrl_c_ends_a_step(tmp_path: Path) -> None:
     with StopSignals() as signals:
-        child = processes.start(
-            "it", [sys.executable, "-c", "import time; time.sleep(300)"], tmp_path / "log"
-        )
+        child = processes.start("it", [sys.executable, "-c", "import time; time.sleep(300)"], tmp_path / "log")
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Stopped):
             processes.finish(child, Progress(StringIO()), signals, "Waiting")
@@ -182,19 +178,19 @@ def test_the_shown_step_is_no_noise(tmp_path: Path, said: str, step: str) -> Non
 
 def test_what_is_shown_of_a_child_is_its_step(tmp_path: Path) -> None:
     shown: list[str] = []
-    told = tmp_path / "told"
+    printed = tmp_path / "printed"
 
     class Shown(Progress):
         def update(self, detail: str) -> None:
             shown.append(detail)
             if detail:
-                told.touch()
+                printed.touch()
 
     script = (
         "import pathlib, sys, time\nprint('Collecting a\\nUsing cached a.whl', flush=True)\nleft = 3000\n"
         "while not pathlib.Path(sys.argv[1]).exists() and (left := left - 1): time.sleep(0.01)\n"
     )
-    child = processes.start("it", [sys.executable, "-c", script, str(told)], tmp_path / "log")
+    child = processes.start("it", [sys.executable, "-c", script, str(printed)], tmp_path / "log")
     with StopSignals() as signals:
         processes.finish(child, Shown(StringIO()), signals, "Waiting")
     assert set(shown) - {""} == {"Collecting a"}
@@ -208,3 +204,59 @@ def test_progress_off_a_terminal_is_lines() -> None:
         progress.update("still")
     progress.done()
     assert out.getvalue() == "Working ...\nWorking: done in 0 s\n"
+
+
+def test_tenacity_waits_until_every_child_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[Retrying] = []
+
+    class Recorded(Retrying):
+        def begin(self) -> None:
+            super().begin()
+            loops.append(self)
+
+    monkeypatch.setattr(processes, "Retrying", Recorded)
+    answers = iter([False, False, True])
+    child = processes.start("it", [sys.executable, "-c", "import time; time.sleep(300)"], tmp_path / "log")
+    try:
+        with StopSignals() as signals:
+            ready = {child: lambda: next(answers)}
+            processes.wait_ready(ready, Progress(StringIO()), signals, "Starting", 30)
+    finally:
+        child.stop(0, lambda: False)
+    assert [loop.statistics["attempt_number"] for loop in loops] == [3]
+
+
+def test_a_child_that_is_never_ready_is_a_problem_and_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    child = processes.start("it", [sys.executable, "-c", "import time; time.sleep(300)"], log)
+    try:
+        with StopSignals() as signals:
+            with pytest.raises(Problem, match=r"it was not ready after 0 s"):
+                processes.wait_ready({child: bool}, Progress(StringIO()), signals, "Starting", 0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+            with pytest.raises(Stopped):
+                processes.wait_ready({child: bool}, Progress(StringIO()), signals, "Starting", 30)
+    finally:
+        child.stop(0, lambda: False)
+
+
+class Terminal(StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_is_a_spinner_that_leaves_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    progress = Progress(out)
+    progress.begin("Loading [7B] it")
+    progress.update("Capturing graphs " * 20)
+    progress.done()
+    text = out.getvalue()
+    assert "⠋" in text  # rich's spinner
+    assert "Loading [7B] it ... 0 s" in text  # not markup
+    hidden, shown = text.count("\x1b[?25l"), text.count("\x1b[?25h")
+    assert hidden == shown == 1
+    assert text.splitlines()[-1].endswith("Loading [7B] it: done in 0 s")

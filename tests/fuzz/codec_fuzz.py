@@ -16,7 +16,7 @@ import yaml
 from gateway.config.load import load
 from gateway.config.show import as_yaml
 from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
-from gateway.wire.http import host_check as request_head
+from gateway.wire.http import host_check
 from gateway.wire.http.redaction import Redactor
 from gateway.wire.http.retry_after import LONGEST_S, retry_after
 from gateway.wire.json import splice
@@ -109,7 +109,7 @@ def wait(data: bytes) -> None:
 def head(data: bytes) -> None:
     """A head: taken or not; what is taken has one host only."""
     target, _, host = data.decode("latin-1").partition("\n")
-    refusal = request_head.refuse("POST", target, {"host": host})
+    refusal = host_check.check("POST", target, {"host": host})
     if refusal is None:
         assert not set(host) & set('/?#@ \t\\"<>^`{|}')
         if "://" in target.split("/", 1)[0] + "//":

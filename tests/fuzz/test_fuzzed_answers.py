@@ -45,12 +45,7 @@ def answers(draw: st.DrawFn) -> bytes:
     """One or two answers, each more or less well-formed."""
     out = b""
     for _ in range(draw(st.integers(1, 2))):
-        out += (
-            draw(st.sampled_from(VERSIONS))
-            + b" "
-            + draw(st.sampled_from(STATUSES))
-            + draw(st.sampled_from(ENDS))
-        )
+        out += draw(st.sampled_from(VERSIONS)) + b" " + draw(st.sampled_from(STATUSES)) + draw(st.sampled_from(ENDS))
         for header in draw(st.lists(st.sampled_from(HEADERS), max_size=4)):
             out += header + draw(st.sampled_from(ENDS))
         out += draw(st.sampled_from(ENDS)) + draw(st.sampled_from(BODIES))

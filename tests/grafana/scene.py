@@ -1,4 +1,4 @@
-"""A gateway with all that the dashboards show: an engine, a provider, one that fails, keys with limits."""
+"""A gateway with everything on the dashboards: an engine, a provider, a failing one, keys with limits."""
 
 import asyncio
 import itertools
@@ -23,10 +23,8 @@ TIGHT_BYTES = 4000
 TOO_LONG = "This model's maximum context length is 1000 tokens. However, your request has 1300 input tokens."
 
 
-def config(
-    engine: FaultUpstream, paid: FaultUpstream, broken: FaultUpstream, redis: RedisServer
-) -> dict[str, Any]:
-    """The config; `engine` has two places only, so that calls wait for it."""
+def config(engine: FaultUpstream, paid: FaultUpstream, broken: FaultUpstream, redis: RedisServer) -> dict[str, Any]:
+    """The config; `engine` has two concurrency slots only, so that calls queue for it."""
     at_engine, at_paid = {"upstream": "engine"}, {"upstream": "paid", "price": PRICE}
     failing = {"upstream": "broken", "price": PRICE}
     made = settings(engine.url, redis={"url": redis.url, "timeout": "250ms"}, usage={"store": "redis"})
@@ -53,42 +51,42 @@ def config(
     }
     made["retry"] = {"attempts": 2, "backoff_base": "1ms"}
     limits = {"team-a": {}, "team-b": {"rpm": 3}, "team-c": {"usd_per_day": 0.5}}
-    made["keys"] = [{"name": name, "key": KEYS[name], "limits": one} for name, one in limits.items()]
+    made["keys"] = [{"name": name, "key": KEYS[name], "limits": limit} for name, limit in limits.items()]
     return made
 
 
 class Engine:
-    """What the fake engine and the fake provider say."""
+    """Scripts the fake engine and the fake provider."""
 
     def __init__(self, upstream: FaultUpstream) -> None:
         self._upstream = upstream
         upstream.always(self.answer)
 
     def answer(self, call: Call) -> Script:
-        """The steps for this call; what it asks for is in its last message."""
+        """The steps for this call; its last message selects them."""
         if call.target == "/metrics":
             return [full(self._metrics(), content_type="text/plain; version=0.0.4")]
         if call.target.endswith("/chat/completions/batch"):
             return replies.error(404)
         if not call.target.endswith("/chat/completions"):
             return [SLOWLY, *replies.ordinary(call)]
-        asked = call.json()
-        if asked["model"] == "tight" and len(call.body) > TIGHT_BYTES:
+        request = call.json()
+        if request["model"] == "tight" and len(call.body) > TIGHT_BYTES:
             return replies.error(400, TOO_LONG, code=400)
-        text = asked["messages"][-1]["content"]
-        if asked.get("stream"):
+        text = request["messages"][-1]["content"]
+        if request.get("stream"):
             if text == "cut":
                 return [*stream(piece("po"), end=False), Pause(0.01), RST]
             if text == "uncounted":
                 return [SLOWLY, *stream(piece("po"), stop(), DONE)]
             return [*stream(piece("po"), end=False), SLOWLY, *used_stream(120, 40)[2:]]
-        finish = "length" if asked["model"] == "small" else "stop"
+        finish = "length" if request["model"] == "small" else "stop"
         choice = {"index": 0, "message": {"role": "assistant", "content": "pong"}, "finish_reason": finish}
         counts = counted(1200, 400, prompt_tokens_details={"cached_tokens": 800})
         return [SLOWLY, full(compact({"id": "c1", "model": "m", "choices": [choice], "usage": counts}))]
 
     def _metrics(self) -> bytes:
-        """vLLM's own series, as far as the dashboards show them."""
+        """vLLM's series that the dashboards show."""
         done = len(self._upstream.calls)
         lines = [
             f"vllm:num_requests_running{{}} {self._upstream.in_flight}",
@@ -111,7 +109,7 @@ def body(model: str, text: str, **more: Any) -> dict[str, Any]:
 
 
 def mix(number: int) -> Iterable[tuple[str, str, dict[str, Any]]]:
-    """One round of calls: whose key, which path, what body. All but the cached ones differ by `number`."""
+    """One round of calls: key, path, body. All but the cached calls differ by `number`."""
     fresh = f"{number} ping"
     long = [{"role": "user", "content": "word " * 600}, {"role": "assistant", "content": "word " * 600}]
     last = {"role": "user", "content": fresh}
@@ -135,20 +133,20 @@ def mix(number: int) -> Iterable[tuple[str, str, dict[str, Any]]]:
 
 
 async def load(port: int, number: int, over: asyncio.Event) -> None:
-    """Calls until it is over."""
+    """Calls until `over` is set."""
     for round_ in itertools.count():
-        for key, path, asked in mix(number + 1000 * round_):
+        for key, path, request in mix(number + 1000 * round_):
             if over.is_set():
                 return
-            await raw_call(port, "POST", path, asked, [("authorization", f"Bearer {KEYS[key]}")])
+            await raw_call(port, "POST", path, request, [("authorization", f"Bearer {KEYS[key]}")])
 
 
 async def leaving(port: int, over: asyncio.Event) -> None:
-    """Callers who go while their call is under way, some of them out of a batch, until it is over."""
+    """Clients that leave during their call, some of them out of a batch, until `over` is set."""
     for number in itertools.count():
         if over.is_set():
             return
         async with await RawClient.open(port) as client:
-            asked = {"model": "embed", "input": f"leaving {number}"}
-            await client.request("POST", EMBEDDINGS, asked, [("authorization", f"Bearer {KEYS['team-a']}")])
+            request = {"model": "embed", "input": f"leaving {number}"}
+            await client.request("POST", EMBEDDINGS, request, [("authorization", f"Bearer {KEYS['team-a']}")])
             await asyncio.sleep(0.03)

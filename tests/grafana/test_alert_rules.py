@@ -98,12 +98,8 @@ CASES = [
     gauge("SluiceNoUpstream", "the only one is down", UP % "a", "1x4 0x10", "4m", True),
     gauge("SluiceNoUpstream", "for less than a minute", UP % "a", "1x4 0x10", "2m30s", False),
     Case("SluiceNoUpstream", "another is up", {UP % "a": "0x20", UP % "b": "1x20"}, "5m", False, "30s"),
-    Case(
-        "SluiceNoUpstream", "all breakers", {BREAKER % "a": "2x20", BREAKER % "b": "2x20"}, "5m", True, "30s"
-    ),
-    Case(
-        "SluiceNoUpstream", "one breaker", {BREAKER % "a": "2x20", BREAKER % "b": "0x20"}, "5m", False, "30s"
-    ),
+    Case("SluiceNoUpstream", "all breakers", {BREAKER % "a": "2x20", BREAKER % "b": "2x20"}, "5m", True, "30s"),
+    Case("SluiceNoUpstream", "one breaker", {BREAKER % "a": "2x20", BREAKER % "b": "0x20"}, "5m", False, "30s"),
     gauge(
         "SluiceBreakerOpen",
         "open, with single calls let through",
@@ -116,9 +112,7 @@ CASES = [
     gauge("SluiceQueueOld", "31 s", OLDEST, "31x10", "2m", True),
     gauge("SluiceQueueOld", "29 s", OLDEST, "29x10", "2m", False),
     Case("SluiceTruncated", "2 in 100", calls("truncated", "0+2x40") | {STREAMS: "0+100x40"}, "30m", True),
-    Case(
-        "SluiceTruncated", "half in 100", calls("truncated", "0+1x40") | {STREAMS: "0+200x40"}, "30m", False
-    ),
+    Case("SluiceTruncated", "half in 100", calls("truncated", "0+1x40") | {STREAMS: "0+200x40"}, "30m", False),
     Case(
         "SluiceTruncated",
         "2 in all",
@@ -150,9 +144,7 @@ CASES = [
     Case("SluiceUsageNotWritten", "failing", {WRITES: "0+1x30"}, "20m", True),
     Case("SluiceUsageNotWritten", "failed long ago", {WRITES: "0 1 2 2x60"}, "40m", False),
     Case("SluiceBudgetNear", "gone in half an hour", {LEFT % "g:1": "5x90", COST: "0+0.166x90"}, "80m", True),
-    Case(
-        "SluiceBudgetNear", "there for two hours", {LEFT % "g:1": "20x90", COST: "0+0.166x90"}, "80m", False
-    ),
+    Case("SluiceBudgetNear", "there for two hours", {LEFT % "g:1": "20x90", COST: "0+0.166x90"}, "80m", False),
     Case("SluiceBudgetNear", "spent, and nobody tries", {LEFT % "g:1": "0x90"}, "30m", True),
     Case(
         "SluiceBudgetNear",

@@ -84,9 +84,7 @@ def test_the_data_source_is_the_one_that_is_provisioned() -> None:
     for board in map(read, DASHBOARDS):
         (chosen,) = (one for one in board["templating"]["list"] if one["type"] == "datasource")
         assert chosen["current"] == {"text": source["name"], "value": source["uid"]}
-        assert {panel["datasource"]["uid"] for panel in board["panels"] if "datasource" in panel} == {
-            "${source}"
-        }
+        assert {panel["datasource"]["uid"] for panel in board["panels"] if "datasource" in panel} == {"${source}"}
 
 
 @EACH
@@ -102,9 +100,7 @@ def test_the_columns_of_a_table_are_renamed_to_what_they_are_coloured_by(file: P
 
 
 def test_every_series_is_shown_and_every_series_that_is_shown_exists() -> None:
-    known = {
-        row[0].strip("`") for row in table(ROOT / "docs/monitoring.md", "metric | type | labels | meaning")
-    }
+    known = {row[0].strip("`") for row in table(ROOT / "docs/monitoring.md", "metric | type | labels | meaning")}
     asked = [one.expr for one in (*queries(), *variables())]
     asked += [rule["expr"] for rule in rules()]
     text = re.sub(r'"[^"]*"', "", " ".join(asked))

@@ -1,4 +1,4 @@
-"""Which engines merge chats: how often they are asked, and that what they say now counts."""
+"""Which engines have the batch endpoint: how often they are probed, and that the latest answer counts."""
 
 import asyncio
 from types import SimpleNamespace
@@ -25,19 +25,24 @@ class Engine:
 
 
 class Scene:
-    """One engine, and somebody who wants to know."""
+    """One engine and its probe."""
 
     def __init__(self, status: int | None) -> None:
         self.engine = Engine(status)
         server = SimpleNamespace(name="local", probe=self.engine.probe, transport=None)
-        self.offers = BatchEndpointProbe({"local": server}, asyncio.get_running_loop().time)
+        self.probe = BatchEndpointProbe({"local": server}, asyncio.get_running_loop().time)
 
     async def after(self, seconds: float) -> bool:
-        """What is known so many seconds later, when a question that this raises has been answered."""
+        """What is known so many seconds later, when a probe that may start now has been answered."""
         await asyncio.sleep(seconds)
-        self.offers.batch_chat("local")
-        await asyncio.gather(*self.offers._asking)
-        return self.offers.batch_chat("local")
+        self.probe.batch_chat("local")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return self.probe.batch_chat("local")
+
+    async def close(self) -> None:
+        await self.probe.close()
+        assert not self.probe._probing
 
 
 @pytest.mark.parametrize("status", [None, 404])
@@ -49,6 +54,7 @@ def test_who_offers_nothing_is_asked_again_after_a_minute(status: int | None) ->
         assert not await scene.after(59.0)
         assert await scene.after(2.0)
         assert scene.engine.asked == 2
+        await scene.close()
 
     run(scenario())
 
@@ -61,6 +67,7 @@ def test_an_offer_stands_for_five_minutes_and_is_then_asked_for_again() -> None:
         assert scene.engine.asked == 1
         assert await scene.after(2.0)
         assert scene.engine.asked == 2
+        await scene.close()
 
     run(scenario())
 
@@ -74,5 +81,17 @@ def test_an_offer_that_is_gone_is_forgotten_and_one_of_an_engine_away_is_not() -
         scene.engine.status = 404
         assert not await scene.after(61.0)
         assert scene.engine.asked == 3
+        await scene.close()
+
+    run(scenario())
+
+
+def test_however_often_it_is_asked_one_probe_a_minute_is_sent() -> None:
+    async def scenario() -> None:
+        scene = Scene(404)
+        for _ in range(600):  # ten minutes
+            await scene.after(1.0)
+        assert 9 <= scene.engine.asked <= 11
+        await scene.close()
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""Every way of failing has its cause, the same on both transports: retries and breakers go by it."""
+"""Every failure has a cause, the same on both transports; retries and circuit breakers depend on it."""
 
 import asyncio
 import socket
@@ -15,6 +15,7 @@ from gateway.core.errors import (
     INVALID,
     RESET,
     TLS,
+    TOO_LARGE,
     TOTAL,
     UPSTREAM_ERROR,
     UPSTREAM_UNAVAILABLE,
@@ -39,26 +40,26 @@ ANSWERS: dict[str, tuple[list[Step], Cause]] = {
     "no HTTP": ([b"SSH-2.0-OpenSSH_9.2\r\n", NEVER], INVALID),
     "two framings": ([head(200, [*LENGTH, *CHUNKED]) + frame(b"12345"), NEVER], INVALID),
     "an unknown framing": ([head(200, [("transfer-encoding", "gzip")]) + b"{}", NEVER], INVALID),
-    "too large": ([head(200, CHUNKED), *[frame(b"x" * 65536)] * 4, NEVER], INVALID),
+    "too large": ([head(200, CHUNKED), *[frame(b"x" * 65536)] * 4, NEVER], TOO_LARGE),
 }
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_what_an_answer_dies_of(caller: Caller, upstream: FaultUpstream, name: str) -> None:
+async def test_every_broken_answer_has_its_cause(caller: Caller, upstream: FaultUpstream, name: str) -> None:
     script, cause = ANSWERS[name]
     upstream.reply(script)
     assert (await caller.failure(limit=200_000)).cause == cause
 
 
 @pytest.mark.parametrize("late", [FIRST_BYTE, TOTAL])
-async def test_no_head_by_the_deadline_is_what_the_deadline_was_for(
+async def test_no_head_by_the_deadline_has_the_cause_of_the_deadline(
     caller: Caller, upstream: FaultUpstream, late: Cause
 ) -> None:
     upstream.reply([NEVER])
     assert (await caller.failure(within=0.1, late=late)).cause == late
 
 
-async def test_a_body_that_is_late_is_the_calls_own_deadline(caller: Caller, upstream: FaultUpstream) -> None:
+async def test_a_late_body_has_the_cause_total(caller: Caller, upstream: FaultUpstream) -> None:
     upstream.reply([head(200, LENGTH) + b"12345", NEVER])
     assert (await caller.failure(within=0.1, late=FIRST_BYTE)).cause == TOTAL
 
@@ -97,7 +98,7 @@ async def test_an_unknown_name_was_never_connected(kind: str) -> None:
     assert (await _fails(kind, "http://no-such-host.invalid/v1")).cause == CONNECT
 
 
-async def test_a_full_backlog_is_a_connection_that_was_not_made_in_time(kind: str) -> None:
+async def test_a_full_backlog_is_a_connect_timeout(kind: str) -> None:
     with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)  # Linux keeps one connection that nobody has accepted, and answers no further SYN

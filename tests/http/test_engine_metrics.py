@@ -1,4 +1,4 @@
-"""What engines say of their load: read off their pages, asked about once a second, forgotten when stale."""
+"""Engines' load: read from their metrics pages about once a second, ignored when stale."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ def test_the_names_of_each_engine(kind: str, page: bytes, expected: EngineLoad |
         ("https://engines.example/one/v1", "https://engines.example/one/metrics"),
     ],
 )
-def test_the_page_stands_beside_the_endpoints(base_url: str, url: str) -> None:
+def test_the_metrics_page_is_next_to_v1(base_url: str, url: str) -> None:
     assert str(metrics_url(base_url)) == url
 
 
@@ -70,7 +70,7 @@ async def following(upstream: FaultUpstream) -> AsyncIterator[EngineMetricsPolle
         await made.close()
 
 
-async def known(loads: EngineMetricsPoller) -> EngineLoad:
+async def next_load(loads: EngineMetricsPoller) -> EngineLoad:
     async with asyncio.timeout(5):
         while True:
             engine = loads.of("local", monotonic())
@@ -79,10 +79,10 @@ async def known(loads: EngineMetricsPoller) -> EngineLoad:
             await asyncio.sleep(0.001)
 
 
-async def test_an_engine_is_asked_and_what_it_said_grows_stale(upstream: FaultUpstream) -> None:
+async def test_an_engine_is_polled_and_its_load_goes_stale(upstream: FaultUpstream) -> None:
     upstream.always([full(VLLM, content_type="text/plain")])
     async with following(upstream) as loads:
-        assert await known(loads) == EngineLoad(7, 2, 0.5)
+        assert await next_load(loads) == EngineLoad(7, 2, 0.5)
         asked = upstream.calls[0]
         assert (asked.method, asked.target) == ("GET", "/metrics")
         assert asked.header("authorization") == ["Bearer k"]
@@ -91,7 +91,7 @@ async def test_an_engine_is_asked_and_what_it_said_grows_stale(upstream: FaultUp
         assert loads.view("other") is None
 
 
-async def test_a_page_without_end_is_given_up(upstream: FaultUpstream) -> None:
+async def test_an_endless_page_is_abandoned(upstream: FaultUpstream) -> None:
     upstream.always([full(VLLM + b"#" * (5 * 1024 * 1024), content_type="text/plain")])
     async with following(upstream) as loads:
         await upstream.received(1)
@@ -99,14 +99,14 @@ async def test_a_page_without_end_is_given_up(upstream: FaultUpstream) -> None:
         assert loads.view("local") is None
 
 
-async def test_one_that_never_answers_holds_up_nothing(upstream: FaultUpstream) -> None:
+async def test_an_engine_that_never_answers_blocks_nothing(upstream: FaultUpstream) -> None:
     upstream.deaf = True
     async with asyncio.timeout(5), following(upstream) as loads:
         await upstream.until(lambda: upstream.accepted == 1, "asked")
         assert loads.view("local") is None
 
 
-async def test_nobody_is_asked_where_no_route_needs_it() -> None:
+async def test_no_engine_is_polled_unless_a_route_needs_it() -> None:
     loads = EngineMetricsPoller({}, monotonic)
     assert loads.of("local", 1.0) is None
     await loads.close()

@@ -55,7 +55,7 @@ async def test_auth_08_ambiguous_requests_are_refused_and_the_connection_ends(
     assert upstream.calls == []
 
 
-async def test_auth_08_a_trailer_is_no_header(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
+async def test_auth_08_a_trailer_is_not_a_header(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     chunked = START + b"transfer-encoding: chunked\r\n\r\n" + frame(BODY)
     async with await RawClient.open(gateway.port) as client:
         await client.send(chunked + b"0\r\ncontent-length: 5\r\nauthorization: Bearer x\r\n\r\n")
@@ -91,7 +91,7 @@ async def test_a_request_may_follow_a_stream_that_is_not_over(
         assert (await client.response()).json()["model"] == "m-small"
 
 
-async def test_a_request_that_comes_byte_by_byte(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
+async def test_a_request_that_arrives_byte_by_byte(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     async with await RawClient.open(gateway.port) as client:
         for byte in request_bytes("POST", CHAT, C0):
             await client.send(bytes([byte]))
@@ -114,9 +114,7 @@ async def test_http_1_0_without_keep_alive_is_closed(gateway: InProcessGateway) 
         assert await client.ending() == "fin"
 
 
-async def test_a_connection_that_says_nothing_is_closed(
-    upstream: FaultUpstream, start_gateway: StartGateway
-) -> None:
+async def test_a_connection_that_says_nothing_is_closed(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(settings(upstream.url, server={"keepalive_timeout": "200ms"}))
     for begun in (b"", b"POST /v1/chat/comp", START):
         async with await RawClient.open(gateway.port) as client:

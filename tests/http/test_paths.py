@@ -1,4 +1,4 @@
-"""Which paths are served, how slips are forgiven, and what everything else is told."""
+"""Which paths are served, which variants are forgiven, and how all others are rejected."""
 
 import pytest
 from doubles.gateway import InProcessGateway, StartGateway
@@ -28,7 +28,7 @@ async def test_slips_reach_the_same_route_without_a_redirect(
 
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models/", "//v1/models", "/models/m-small", "/health/"])
-async def test_slips_of_get(gateway: InProcessGateway, path: str) -> None:
+async def test_sloppy_get_paths_are_forgiven(gateway: InProcessGateway, path: str) -> None:
     assert (await call(gateway.port, "GET", path)).status == 200
 
 
@@ -59,9 +59,7 @@ async def test_v1_twice_names_the_right_path(gateway: InProcessGateway, path: st
         "/" + "x" * 5000,
     ],
 )
-async def test_every_other_path_is_a_404(
-    gateway: InProcessGateway, upstream: FaultUpstream, path: str
-) -> None:
+async def test_every_other_path_is_a_404(gateway: InProcessGateway, upstream: FaultUpstream, path: str) -> None:
     for method in ("POST", "GET"):
         answer = await call(gateway.port, method, path, C0 if method == "POST" else None)
         assert answer.status == 404
@@ -76,24 +74,23 @@ async def test_every_other_path_is_a_404(
     [
         ("/v1/responses", f"use {CHAT} instead."),
         ("/responses", f"use {CHAT} instead."),
-        ("/v1/files", f"use {CHAT} instead."),
-        ("/v1/batches", f"use {CHAT} instead."),
+        ("/v1/files", "call the provider directly."),
+        ("/v1/batches", "call the provider directly."),
+        ("/v1/moderations", "call the provider directly."),
         ("/v1/messages", f"use {CHAT} instead, with a client that speaks OpenAI's API."),
         ("/v1/messages/count_tokens", f"use {CHAT} instead, with a client that speaks OpenAI's API."),
-        ("/v1/rerank", f"ask the engine that ranks directly, or compare the vectors of {EMBEDDINGS}."),
-        ("/rerank", f"ask the engine that ranks directly, or compare the vectors of {EMBEDDINGS}."),
-        ("/v1/audio/speech", f"ask the provider directly, or send audio to {CHAT} as part of a message"),
-        ("/v1/audio/transcriptions", f"ask the provider directly, or send audio to {CHAT}"),
-        ("/v1/images/generations", "ask the provider directly; a model that sees takes images in"),
+        ("/v1/rerank", f"call the reranking engine directly, or compare the vectors of {EMBEDDINGS}."),
+        ("/rerank", f"call the reranking engine directly, or compare the vectors of {EMBEDDINGS}."),
+        ("/v1/audio/speech", f"call the provider directly, or send audio in the messages of {CHAT} to an"),
+        ("/v1/audio/transcriptions", f"call the provider directly, or send audio in the messages of {CHAT}"),
+        ("/v1/images/generations", "call the provider directly, or send images in the messages of"),
     ],
 )
-async def test_paths_that_are_not_served_say_what_to_do(
-    gateway: InProcessGateway, path: str, advice: str
-) -> None:
+async def test_paths_that_are_not_served_say_what_to_do(gateway: InProcessGateway, path: str, advice: str) -> None:
     answer = await ask(gateway.port, C0, path=path)
     assert (answer.status, answer.error["code"]) == (404, "unknown_url")
     area = path.removeprefix("/v1").split("/")[1]
-    assert answer.error["message"].startswith(f"/v1/{area} is not served by this gateway; {advice}")
+    assert answer.error["message"].startswith(f"Sluice does not serve /v1/{area}; {advice}")
 
 
 @pytest.mark.parametrize(
@@ -140,11 +137,90 @@ async def test_any_well_formed_host_is_accepted(gateway: InProcessGateway, host:
     assert (await ask(gateway.port, C0, [("host", host)])).status == 200
 
 
-async def test_a_request_costs_one_call_to_each_path(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_a_request_costs_one_call_to_each_path(gateway: InProcessGateway, upstream: FaultUpstream) -> None:
     async with await RawClient.open(gateway.port) as client:
         for path, body in [(CHAT, C0), (EMBEDDINGS, E0), (CHAT, S0), (COMPLETIONS, {**C0, "prompt": "x"})]:
             await client.request("POST", path, body)
             assert (await client.response()).complete
     assert [one.target for one in upstream.calls] == [CHAT, EMBEDDINGS, CHAT, COMPLETIONS]
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/files", "call the provider directly"),
+        ("/v1/batches/batch_abc", "call the provider directly"),
+        ("/v1/moderations", "call the provider directly"),
+        ("/v1/fine_tuning/jobs", "call the provider directly"),
+        ("/v1/evals", "call the provider directly"),
+        ("/v1/conversations", "call the provider directly"),
+        ("/tokenize", "call the engine directly"),
+        ("/v1/score", "call the engine directly"),
+        ("/key/generate", "keys and their limits stand in the config; see /admin/config and /admin/budgets"),
+        ("/team/list", "/admin/budgets on the admin port"),
+        ("/spend/logs", "see /admin/usage on the admin port"),
+        ("/global/spend/report", "see /admin/usage on the admin port"),
+        ("/model/info", "see /v1/models, or /admin/config on the admin port"),
+        ("/v1/model/info", "see /v1/models"),
+        ("/ui", "run `sluice top`"),
+        ("/health/liveliness", "it is /livez on the admin port"),
+        ("/health/readiness", "it is /readyz on the admin port"),
+        ("/metrics", "it is /metrics on the admin port"),
+        ("/admin/usage", "it is on the admin port"),
+        ("/api/chat", "this is Ollama's API"),
+        ("/openai/deployments/gpt-4o/chat/completions?api-version=1", "this is Azure's path"),
+        ("/v1beta/models/gemini-2.5-pro:generateContent", "this is Gemini's API"),
+        ("/v1/chat/completion", "Did you mean /v1/chat/completions?"),
+        ("/v1/chat", "Sluice serves /v1/chat/completions"),
+        ("/v1/embedding", "Did you mean /v1/embeddings?"),
+        ("/model", "see /v1/models"),
+    ],
+)
+async def test_a_path_of_another_server_names_the_right_thing(gateway: InProcessGateway, path: str, hint: str) -> None:
+    answer = await call(gateway.port, "POST", path, C0)
+    assert (answer.status, answer.error["code"]) == (404, "unknown_url")
+    assert hint in answer.error["message"]
+
+
+async def test_the_admin_port_lists_its_paths(gateway: InProcessGateway) -> None:
+    index = await call(gateway.admin_port, "GET", "/")
+    assert index.status == 200
+    for path in ("/metrics", "/livez", "/readyz", "/admin/usage", "/admin/upstreams", "/admin/budgets"):
+        assert path in index.body.decode().splitlines()
+    for path, hint in (
+        ("/nothing", "404: no such path"),
+        ("/key/generate", "/admin/budgets"),
+        ("/spend/logs", "/admin/usage"),
+        ("/health/liveliness", "/livez"),
+        (CHAT, "on the main port (server.port)"),
+    ):
+        answer = await call(gateway.admin_port, "POST", path, C0)
+        assert answer.status == 404
+        assert hint in answer.body.decode().splitlines()[0]
+        assert "/admin/usage" in answer.body.decode().splitlines()
+    assert (await call(gateway.admin_port, "POST", "/metrics", C0)).status == 405
+
+
+@pytest.mark.parametrize(
+    ("spoken", "named"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), "began with TLS; use http://"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "began with HTTP/2"),
+        (b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n", "PROXY protocol"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12), "PROXY protocol"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", "began with SSH"),
+        (b"*1\r\n$4\r\nPING\r\n", "a Redis command"),
+    ],
+)
+async def test_another_protocol_is_named_to_client_and_log(
+    gateway: InProcessGateway, caplog: pytest.LogCaptureFixture, spoken: bytes, named: str
+) -> None:
+    for _ in range(2):
+        client = await RawClient.open(gateway.port)
+        await client.send(spoken)
+        answer = await client.response()
+        assert answer.status == 400
+        assert named in answer.error["message"]
+        await client.close()
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len([line for line in lines if named in line]) == 1

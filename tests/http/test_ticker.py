@@ -22,7 +22,7 @@ class Watcher:
             raise RuntimeError("a bug")
 
 
-async def test_a_failing_watcher_does_not_stop_the_clock_of_the_others() -> None:
+async def test_a_failing_member_does_not_stop_the_clock_of_the_others() -> None:
     sweep = Ticker(0.001, monotonic)
     bad, good = Watcher(fails=True), Watcher()
     sweep.add(bad)
@@ -33,7 +33,7 @@ async def test_a_failing_watcher_does_not_stop_the_clock_of_the_others() -> None
     sweep.close()
 
 
-async def test_the_timer_sleeps_without_watchers_and_wakes_with_the_next() -> None:
+async def test_the_timer_stops_without_members_and_starts_with_the_next() -> None:
     sweep = Ticker(0.001, monotonic)
     first, second = Watcher(), Watcher()
     sweep.add(first)

@@ -21,7 +21,7 @@ from gateway.http.ticker import Ticker
 CHUNKED = [("transfer-encoding", "chunked")]
 
 
-async def test_a_request_goes_out_as_it_was_given(caller: Caller, upstream: FaultUpstream) -> None:
+async def test_a_request_is_sent_unchanged(caller: Caller, upstream: FaultUpstream) -> None:
     upstream.reply([full(b'{"a":1}', headers=[("x-request-id", "up-1"), ("X-Request-Id", "up-2")])])
     exchange = await caller.send([b'{"model":', memoryview(b'"up"'), b"}"])
     assert await exchange.read(100, monotonic() + 5) == b'{"a":1}'
@@ -49,9 +49,7 @@ async def test_large_bodies_pass_both_ways(caller: Caller, upstream: FaultUpstre
 
 
 @pytest.mark.parametrize("size", [1, 3])
-async def test_every_way_of_cutting_an_answer_gives_the_same(
-    caller: Caller, upstream: FaultUpstream, size: int
-) -> None:
+async def test_the_answer_does_not_depend_on_how_it_is_cut(caller: Caller, upstream: FaultUpstream, size: int) -> None:
     answer = head(200, CHUNKED) + frame(b'{"a"') + frame(b":1}") + LAST_CHUNK
     upstream.reply([Drip(answer, size)])
     _, body = await caller.read()
@@ -73,7 +71,7 @@ async def test_answers_without_a_body(caller: Caller, upstream: FaultUpstream, s
     assert upstream.accepted == 1
 
 
-async def test_connections_are_used_again(caller: Caller, upstream: FaultUpstream) -> None:
+async def test_connections_are_reused(caller: Caller, upstream: FaultUpstream) -> None:
     for _ in range(5):
         await caller.read()
     assert upstream.accepted == 1
@@ -162,9 +160,7 @@ async def test_row_15_the_end_before_the_head(
         head(200, CHUNKED) + b"9\r\n123",
     ],
 )
-async def test_row_27_the_end_in_the_body(
-    caller: Caller, upstream: FaultUpstream, begun: bytes, end: object
-) -> None:
+async def test_row_27_the_end_in_the_body(caller: Caller, upstream: FaultUpstream, begun: bytes, end: object) -> None:
     upstream.reply([begun, Pause(0.02), end])  # type: ignore[list-item]
     assert (await caller.failure()).kind is UPSTREAM_ERROR
     await upstream.idle()
@@ -184,9 +180,7 @@ async def test_row_25_an_endless_head(caller: Caller, upstream: FaultUpstream) -
 
 
 async def test_row_25_many_small_headers(caller: Caller, upstream: FaultUpstream) -> None:
-    upstream.reply(
-        [b"HTTP/1.1 200 OK\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(300)) + b"\r\n", NEVER]
-    )
+    upstream.reply([b"HTTP/1.1 200 OK\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(300)) + b"\r\n", NEVER])
     assert (await caller.failure()).kind is UPSTREAM_INVALID_RESPONSE
 
 
@@ -241,9 +235,7 @@ async def test_bytes_after_an_answer_end_the_connection(caller: Caller, upstream
     assert upstream.accepted == 2
 
 
-async def test_bytes_that_nobody_asked_for_end_an_idle_connection(
-    caller: Caller, upstream: FaultUpstream
-) -> None:
+async def test_unsolicited_bytes_end_an_idle_connection(caller: Caller, upstream: FaultUpstream) -> None:
     late = asyncio.Event()
     upstream.reply([full(b'{"mine":1}'), Until(late), full(b'{"not yours":1}')])
     await caller.read()
@@ -261,7 +253,7 @@ async def test_row_31_redirects_are_not_followed(caller: Caller, upstream: Fault
     assert len(upstream.calls) == 1
 
 
-async def test_row_32_cookies_are_not_kept(caller: Caller, upstream: FaultUpstream) -> None:
+async def test_row_32_cookies_are_not_stored(caller: Caller, upstream: FaultUpstream) -> None:
     upstream.reply([full(b"{}", headers=[("set-cookie", "a=b; Path=/")])])
     await caller.read()
     await caller.read()
@@ -307,7 +299,7 @@ async def test_a_paused_stream_holds_up_its_upstream(caller: Caller, upstream: F
 
 
 @pytest.mark.parametrize("when", ["before the head", "in the body", "while pumping", "paused"])
-async def test_giving_up_closes_the_connection(caller: Caller, upstream: FaultUpstream, when: str) -> None:
+async def test_cancelling_closes_the_connection(caller: Caller, upstream: FaultUpstream, when: str) -> None:
     begun = [] if when == "before the head" else [sse_head(), frame(b"data: 1\n\n")]
     upstream.reply([*begun, NEVER])
     if when == "before the head":
@@ -326,7 +318,7 @@ async def test_giving_up_closes_the_connection(caller: Caller, upstream: FaultUp
     await upstream.idle(within=1)
 
 
-async def test_aborting_an_answer_that_is_over_leaves_the_next_call_alone(
+async def test_aborting_a_finished_answer_does_not_affect_the_next_call(
     caller: Caller, upstream: FaultUpstream
 ) -> None:
     first, _ = await caller.read()
@@ -341,7 +333,7 @@ async def test_aborting_an_answer_that_is_over_leaves_the_next_call_alone(
     assert upstream.accepted == 1
 
 
-async def test_idle_connections_are_given_up_before_the_upstream_does(
+async def test_idle_connections_close_before_the_upstream_closes_them(
     kind: str, caller: Caller, upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "aiohttp":

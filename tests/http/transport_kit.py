@@ -52,9 +52,7 @@ class Caller:
     ) -> Exchange:
         body = body or [b'{"model":"up"}']
         deadline = monotonic() + within
-        return await self.transport.send(
-            "/chat/completions", [("x-request-id", "r1")], body, connect_s, deadline, late
-        )
+        return await self.transport.send("/chat/completions", [("x-request-id", "r1")], body, connect_s, deadline, late)
 
     async def read(self, *, limit: int = 1 << 20, within: float = 5.0) -> tuple[Exchange, bytes]:
         exchange = await self.send(within=within)

@@ -1,4 +1,4 @@
-"""A server that speaks just enough RESP to answer what a real Redis cannot be made to answer in a test."""
+"""A server with just enough RESP to give answers that a real Redis cannot be made to give in a test."""
 
 import asyncio
 import contextlib
@@ -33,32 +33,32 @@ class FakeResp:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
-        waiting = b""
+        unread = b""
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 20):
-                waiting += data
-                commands, waiting = _commands(waiting)
+                unread += data
+                commands, unread = _commands(unread)
                 if not commands:
                     continue
                 self.rounds += 1
                 await asyncio.sleep(self.delay)
-                writer.write(b"".join([self.answer(one) for one in commands]))
+                writer.write(b"".join([self.answer(words) for words in commands]))
 
 
 def ordinary(words: list[bytes]) -> bytes:
-    """AUTH and SELECT succeed, a script gives its last argument back."""
+    """AUTH and SELECT succeed, and a script returns its last argument."""
     if words[0] in (b"EVAL", b"EVALSHA", b"SCRIPT"):
         return b"$%d\r\n%b\r\n" % (len(words[-1]), words[-1])
     return b"+OK\r\n"
 
 
 def _commands(data: bytes) -> tuple[list[list[bytes]], bytes]:
-    """The complete commands at the start of it, and the rest."""
-    found = []
-    while (one := _command(data)) is not None:
-        words, data = one
-        found.append(words)
-    return found, data
+    """The complete commands at the start of the data, and the rest."""
+    commands = []
+    while (parsed := _command(data)) is not None:
+        words, data = parsed
+        commands.append(words)
+    return commands, data
 
 
 def _command(data: bytes) -> tuple[list[bytes], bytes] | None:

@@ -1,4 +1,4 @@
-"""Links to a test's own Redis, with scripts of one line."""
+"""Connections to the Redis of a test, with one-line scripts."""
 
 import asyncio
 from collections import Counter
@@ -13,10 +13,8 @@ APPEND = Script(b"redis.call('RPUSH', KEYS[1], ARGV[1]) return ARGV[1]")
 TOUCH = Script(b"redis.call('SET', KEYS[1], '1', 'PX', 1000) return '1'")
 
 
-def link_to(
-    url: str, counted: Counter[str], *, timeout: float = 0.5, **options: float | int
-) -> PipelinedRedis:
-    """A link that counts its errors in `counted`. A patient one, where time-outs are not what is tested."""
+def link_to(url: str, counted: Counter[str], *, timeout: float = 0.5, **options: float | int) -> PipelinedRedis:
+    """A connection that counts its errors in `counted`. Its timeout is long for tests of other things."""
 
     def probe() -> Command:
         return Command(TOUCH, Head.of([b"probe"]), (), lambda _: None)
@@ -28,14 +26,14 @@ def link_to(
 
 
 async def ask(link: PipelinedRedis, text: bytes, script: Script = ECHO, key: bytes = b"list") -> bytes:
-    """The reply to one call, or its Trouble raised."""
+    """The reply to one script; raises its RedisFailure."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     link.request(Command(script, Head.of([key]), [text], _into(future), future))
     return await future
 
 
 def post(link: PipelinedRedis, text: bytes, *, first: bool = False) -> asyncio.Future[bytes]:
-    """Posts an append to a list; the future tells what became of it."""
+    """Enqueue an append to a list; the future gets its reply."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     link.enqueue(Command(APPEND, Head.of([b"list"]), [text], _into(future)), first=first)
     return future

@@ -1,4 +1,4 @@
-"""The pages that users read, and the code blocks and tables in them."""
+"""The pages for users, with their code blocks and tables."""
 
 import re
 from pathlib import Path
@@ -23,21 +23,20 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def tables(page: Path) -> list[list[list[str]]]:
-    """The cells, row by row and without the head, of every table of a page."""
-    found = re.findall(r"^(?:\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
+    """The cells of every table of a page, row by row, without the head."""
+    tables = re.findall(r"^(?:\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
     return [
-        [[cell.strip() for cell in row.strip("|").split(" | ")] for row in one.splitlines()[2:]]
-        for one in found
+        [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()[2:]] for table in tables
     ]
 
 
 def links(text: str) -> list[str]:
-    """Where the links of a text lead, in its order."""
+    """The targets of the links of a text, in order."""
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
 def table(page: Path, heading: str) -> list[list[str]]:
-    """The cells, row by row, of the first table whose head is this one (`a | b | c`)."""
+    """The cells, row by row, of the first table with this head (`a | b | c`)."""
     text = page.read_text(encoding="utf-8")
     below = text.partition(f"| {heading} |\n")[2].splitlines()
     assert below, f"{page.name} has no table {heading}"

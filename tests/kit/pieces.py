@@ -1,4 +1,4 @@
-"""Ways to cut bytes, and JSON written in every way that JSON allows."""
+"""Hypothesis strategies: bytes cut into pieces, and JSON in every notation that JSON allows."""
 
 import json
 
@@ -14,17 +14,17 @@ SCALARS = st.none() | st.booleans() | st.integers(-(10**25), 10**25) | st.floats
 
 
 def examples(number: int) -> settings:
-    """So many examples, the same ones in every run."""
+    """Settings for this many examples, the same in every run."""
     return settings(max_examples=number, deadline=None, derandomize=True)
 
 
 @st.composite
 def cut(draw: st.DrawFn, whole: bytes) -> list[bytes]:
-    """These bytes in pieces, some of them maybe empty; often byte by byte."""
+    """These bytes in pieces, some of which may be empty; often byte by byte."""
     if draw(st.integers(0, 3)) == 0:
         return [whole[at : at + 1] for at in range(len(whole))]
-    places = sorted(draw(st.lists(st.integers(0, len(whole)), max_size=12)))
-    return [whole[start:end] for start, end in zip([0, *places], [*places, len(whole)], strict=True)]
+    cuts = sorted(draw(st.lists(st.integers(0, len(whole)), max_size=12)))
+    return [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
 
 @st.composite
@@ -32,12 +32,12 @@ def string(draw: st.DrawFn, text: str) -> str:
     """A JSON string of this value; any of its characters may be escaped."""
     if draw(st.booleans()):
         return json.dumps(text, ensure_ascii=draw(st.booleans()))
-    hidden = draw(st.lists(st.booleans(), min_size=len(text), max_size=len(text)))
-    spelled = (
-        _escaped(one, draw(st.booleans())) if hide else json.dumps(one, ensure_ascii=False)[1:-1]
-        for one, hide in zip(text, hidden, strict=True)
+    escaped = draw(st.lists(st.booleans(), min_size=len(text), max_size=len(text)))
+    written = (
+        _escaped(character, draw(st.booleans())) if escape else json.dumps(character, ensure_ascii=False)[1:-1]
+        for character, escape in zip(text, escaped, strict=True)
     )
-    return '"' + "".join(spelled) + '"'
+    return '"' + "".join(written) + '"'
 
 
 def _escaped(character: str, upper: bool) -> str:
@@ -48,14 +48,14 @@ def _escaped(character: str, upper: bool) -> str:
 
 @st.composite
 def member(draw: st.DrawFn, key: str, value: str) -> str:
-    """`"key": value`, the key spelled and spaced in any way."""
+    """`"key": value`, the key written and spaced in any notation."""
     a, b, c, d = (draw(SPACE) for _ in range(4))
     return f"{a}{draw(string(key))}{b}:{c}{value}{d}"
 
 
 @st.composite
 def values(draw: st.DrawFn, depth: int = 2) -> str:
-    """The text of a JSON value; objects in it may have `model` keys of their own."""
+    """The text of a JSON value; objects in it may have `model` keys."""
     kind = draw(st.sampled_from(["scalar", "scalar", "list", "object"] if depth else ["scalar"]))
     if kind == "list":
         return "[" + ",".join(draw(st.lists(values(depth - 1), max_size=3))) + "]"

@@ -1,11 +1,11 @@
-"""Processes that share a Redis, in one loop: limits with clocks that stand still unless a test moves them."""
+"""Processes that share a Redis, in one event loop: limits whose clocks only move when a test moves them."""
 
 import asyncio
 from collections import Counter
 from typing import Any
 
 from gateway.core.units import Secret
-from gateway.limits.membership import ANNOUNCE
+from gateway.limits.membership import HEARTBEAT
 from gateway.limits.shared_limits import OnFailure, SharedLimits
 from gateway.redis.command import Command, Head
 
@@ -23,21 +23,21 @@ class Clocks:
 
 
 class Process:
-    """One process's share of the store. `counted` has its errors by kind."""
+    """One process. `counted` has its Redis errors by kind."""
 
     def __init__(
         self, url: str, clocks: Clocks, on_failure: OnFailure = "local", timeout: float = 0.5, **options: Any
     ) -> None:
-        """A patient time-out, for the machine may be busy; tests of the time-out itself set their own."""
+        """The timeout is long because the machine may be busy; tests of the timeout set a shorter one."""
         self.counted: Counter[str] = Counter()
         options = {"clock": clocks, "redis_time": clocks, "settling": 0.0, **options}
         self.limits = SharedLimits(Secret(url), timeout, "test", on_failure, self._count, **options)
 
     async def sent(self) -> None:
-        """Returns when all that was posted before has been done."""
+        """Wait until all commands enqueued before have been executed."""
         done = asyncio.get_running_loop().create_future()
         self.limits.link.enqueue(
-            Command(ANNOUNCE, Head.of([b"test:nothing"], b"x", b"5"), (), done.set_result)
+            Command(HEARTBEAT, Head.of([b"test:{limits}:nothing"], b"x", b"5"), (), done.set_result)
         )
         await done
 

@@ -1,4 +1,4 @@
-"""All of a call's reservation, or none of it; what was not used comes back."""
+"""A call reserves all or nothing, and the unused rest is returned."""
 
 import math
 
@@ -11,21 +11,19 @@ DAY = "2026-11-29"
 NOTHING = ReservationRequest()
 
 
-def reserve(
-    account: Account, ask: ReservationRequest = NOTHING, now: float = 0.0, day: str = DAY
-) -> Reservation:
-    outcome = account.reserve(ask, day, now)
+def reserve(account: Account, wanted: ReservationRequest = NOTHING, now: float = 0.0, day: str = DAY) -> Reservation:
+    outcome = account.reserve(wanted, day, now)
     assert isinstance(outcome, Reservation), outcome
     return outcome
 
 
-def denied(account: Account, ask: ReservationRequest = NOTHING, now: float = 0.0, day: str = DAY) -> Denial:
-    outcome = account.reserve(ask, day, now)
+def denied(account: Account, wanted: ReservationRequest = NOTHING, now: float = 0.0, day: str = DAY) -> Denial:
+    outcome = account.reserve(wanted, day, now)
     assert isinstance(outcome, Denial)
     return outcome
 
 
-def test_nothing_is_taken_by_a_call_that_one_limit_refuses() -> None:
+def test_a_call_that_any_limit_denies_reserves_nothing() -> None:
     account = Account(KeyLimits(rpm=10, tpm=100, concurrency=5, usd_per_day=1000))
     reserve(account, ReservationRequest(committed=90, committed_cost=10))
     before = account.status(0.0)
@@ -34,7 +32,7 @@ def test_nothing_is_taken_by_a_call_that_one_limit_refuses() -> None:
     assert (account.in_flight, account.spent_today) == (1, 10)
 
 
-def test_the_longest_wait_is_told() -> None:
+def test_the_longest_wait_is_reported() -> None:
     account = Account(KeyLimits(rpm=1, tpm=600))
     reserve(account, ReservationRequest(committed=600))
     assert denied(account, ReservationRequest(committed=1)) == Denial("rpm", pytest.approx(60.0))
@@ -43,7 +41,7 @@ def test_the_longest_wait_is_told() -> None:
     assert denied(account, ReservationRequest(committed=30)) == Denial("tpm", pytest.approx(30.0))
 
 
-def test_the_greater_part_of_a_request_is_none() -> None:
+def test_a_fraction_of_a_request_admits_no_call() -> None:
     account = Account(KeyLimits(rpm=1))
     reserve(account)
     assert denied(account, now=59.9).wait == pytest.approx(0.1)
@@ -51,26 +49,24 @@ def test_the_greater_part_of_a_request_is_none() -> None:
 
 
 def test_larger_than_the_whole_limit() -> None:
-    assert denied(Account(KeyLimits(tpm=100)), ReservationRequest(committed=101)) == Denial(
-        "too_large", math.inf
-    )
+    assert denied(Account(KeyLimits(tpm=100)), ReservationRequest(committed=101)) == Denial("too_large", math.inf)
 
 
-def test_a_guess_never_refuses_and_takes_only_what_is_left() -> None:
+def test_expected_tokens_never_deny_and_reserve_only_what_is_left() -> None:
     account = Account(KeyLimits(tpm=100))
     assert reserve(account, ReservationRequest(committed=60, expected=256)).tokens == 100
     account = Account(KeyLimits(tpm=1000))
     assert reserve(account, ReservationRequest(committed=60, expected=256)).tokens == 316
 
 
-def test_what_a_guess_costs_never_refuses_and_takes_only_what_is_left() -> None:
+def test_the_expected_cost_never_denies_and_reserves_only_what_is_left() -> None:
     account = Account(KeyLimits(usd_per_day=100))
     assert reserve(account, ReservationRequest(committed_cost=10, expected_cost=50)).cost == 60
     assert reserve(account, ReservationRequest(committed_cost=10, expected_cost=50)).cost == 40
     assert denied(account, ReservationRequest(committed_cost=1, expected_cost=50)).limit == "usd_per_day"
 
 
-def test_a_call_that_does_not_fit_without_its_guess_is_refused() -> None:
+def test_a_call_whose_committed_tokens_do_not_fit_is_denied() -> None:
     account = Account(KeyLimits(usd_per_day=100))
     reserve(account, ReservationRequest(committed_cost=60))
     assert denied(account, ReservationRequest(committed_cost=41, expected_cost=1)).limit == "usd_per_day"
@@ -80,10 +76,10 @@ def test_a_call_that_does_not_fit_without_its_guess_is_refused() -> None:
 def test_five_calls_with_a_cap_on_a_small_limit() -> None:
     account = Account(KeyLimits(tpm=100))
     outcomes = [account.reserve(ReservationRequest(committed=40), DAY, 0.0) for _ in range(5)]
-    assert sum(isinstance(one, Reservation) for one in outcomes) == 2
+    assert sum(isinstance(outcome, Reservation) for outcome in outcomes) == 2
 
 
-def test_a_place_comes_back_and_the_request_stays_charged() -> None:
+def test_a_slot_is_returned_and_the_request_stays_charged() -> None:
     account = Account(KeyLimits(rpm=10, tpm=100, concurrency=1))
     held = reserve(account, ReservationRequest(committed=50))
     assert denied(account, ReservationRequest(committed=1)).limit == "concurrency"
@@ -93,14 +89,14 @@ def test_a_place_comes_back_and_the_request_stays_charged() -> None:
     assert account.settle(reserve(account), 0, 0, 0.0) is None
 
 
-def test_what_was_used_beyond_the_reservation_is_charged() -> None:
+def test_use_beyond_the_reservation_is_charged() -> None:
     account = Account(KeyLimits(tpm=100))
     account.settle(reserve(account, ReservationRequest(committed=90)), 130, 0, 0.0)
     assert account.status(0.0).tokens_left == 0
     assert denied(account, ReservationRequest(committed=10)).wait == pytest.approx(24.0)
 
 
-def test_the_wait_for_a_place_follows_how_long_calls_last() -> None:
+def test_the_wait_for_a_slot_follows_how_long_calls_last() -> None:
     account = Account(KeyLimits(concurrency=1))
     for _ in range(100):
         account.settle(reserve(account), 0, 0, 4.0)
@@ -110,15 +106,15 @@ def test_the_wait_for_a_place_follows_how_long_calls_last() -> None:
 
 def test_a_thousand_calls_at_the_edge_of_a_budget() -> None:
     account = Account(KeyLimits(usd_per_day=1_000_000))
-    ask = ReservationRequest(committed_cost=3_000)
-    taken = [one for _ in range(1000) if isinstance(one := account.reserve(ask, DAY, 0.0), Reservation)]
-    for one in taken:
-        account.settle(one, 0, 3_000, 0.0)
+    wanted = ReservationRequest(committed_cost=3_000)
+    reservations = [held for _ in range(1000) if isinstance(held := account.reserve(wanted, DAY, 0.0), Reservation)]
+    for reservation in reservations:
+        account.settle(reservation, 0, 3_000, 0.0)
     assert account.spent_today == 999_000
-    assert denied(account, ask) == Denial("usd_per_day", math.inf)
+    assert denied(account, wanted) == Denial("usd_per_day", math.inf)
 
 
-def test_a_budget_that_is_spent_lets_free_calls_pass() -> None:
+def test_a_spent_budget_lets_free_calls_pass() -> None:
     account = Account(KeyLimits(usd_per_day=10))
     account.settle(reserve(account, ReservationRequest(committed_cost=10)), 0, 12, 0.0)
     assert denied(account, ReservationRequest(committed_cost=0, expected_cost=1)).limit == "usd_per_day"

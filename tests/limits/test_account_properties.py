@@ -1,4 +1,4 @@
-"""Whatever calls ask, use and take back: no window sees more than the limit, and at rest nothing is held."""
+"""Whatever calls reserve, use and return, no window sees more than the limit, and at rest nothing is held."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ RPM, TPM, PLACES, BUDGET = 20, 300, 4, 5_000
 
 @dataclass
 class Held:
-    """A call under way."""
+    """An unsettled call."""
 
     reservation: Reservation
     at: float
@@ -22,7 +22,7 @@ class Held:
 
 
 class Limited(RuleBasedStateMachine):
-    """Calls come, use a part of what they reserved, and end in any order."""
+    """Calls arrive, use a part of what they reserved, and end in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,13 +36,15 @@ class Limited(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(firm=st.integers(0, 320), guess=st.integers(0, 400), cost=st.integers(0, 900))
-    def arrive(self, firm: int, guess: int, cost: int) -> None:
+    @rule(committed=st.integers(0, 320), expected=st.integers(0, 400), cost=st.integers(0, 900))
+    def arrive(self, committed: int, expected: int, cost: int) -> None:
         before = self.account.status(self.now), self.account.in_flight, self.account.spent_today
         paid = not cost or (self.account.spent_today < BUDGET and self.account.spent_today + cost <= BUDGET)
-        wanted = firm if firm or guess else -TPM  # who wants no tokens waits for none, whatever is owed
+        wanted = (
+            committed if committed or expected else -TPM
+        )  # a call without tokens never waits for them, whatever the debt
         free = self.account.in_flight < PLACES and self.would_fit(wanted, self.now)
-        outcome = self.account.reserve(ReservationRequest(firm, guess, cost), "d", self.now)
+        outcome = self.account.reserve(ReservationRequest(committed, expected, cost), "d", self.now)
         assert isinstance(outcome, Reservation) == (paid and free)
         if isinstance(outcome, Denial):
             assert (
@@ -51,25 +53,25 @@ class Limited(RuleBasedStateMachine):
                 self.account.spent_today,
             ) == before
             if outcome.limit in ("rpm", "tpm") and outcome.wait < 1e9:
-                assert self.would_fit(firm, self.now + outcome.wait)
+                assert self.would_fit(committed, self.now + outcome.wait)
         else:
             self.held.append(Held(outcome, self.now, len(self.admitted)))
             self.admitted.append((self.now, outcome.tokens))
 
-    def would_fit(self, firm: int, at: float) -> bool:
+    def would_fit(self, committed: int, at: float) -> bool:
         meters = self.account
         assert meters.requests is not None
         assert meters.tokens is not None
-        return meters.requests.wait(1, at) == 0.0 and meters.tokens.wait(firm, at) == 0.0
+        return meters.requests.wait(1, at) == 0.0 and meters.tokens.wait(committed, at) == 0.0
 
     @rule(data=st.data(), share=st.floats(0, 1), cost_share=st.floats(0, 1))
     def end(self, data: st.DataObject, share: float, cost_share: float) -> None:
         if not self.held:
             return
-        one = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-        used, cost = int(one.reservation.tokens * share), int(one.reservation.cost * cost_share)
-        self.account.settle(one.reservation, used, cost, self.now)
-        self.admitted[one.index] = (one.at, used)
+        held = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        used, cost = int(held.reservation.tokens * share), int(held.reservation.cost * cost_share)
+        self.account.settle(held.reservation, used, cost, self.now)
+        self.admitted[held.index] = (held.at, used)
         self.spent += cost
 
     @invariant()
@@ -82,16 +84,14 @@ class Limited(RuleBasedStateMachine):
                 assert count <= RPM + RPM / 60 * (at - start) + 1e-3
 
     @invariant()
-    def places_and_dollars_add_up(self) -> None:
+    def slots_and_dollars_add_up(self) -> None:
         assert self.account.in_flight == len(self.held) <= PLACES
-        assert (
-            self.account.spent_today == self.spent + sum(one.reservation.cost for one in self.held) <= BUDGET
-        )
+        assert self.account.spent_today == self.spent + sum(held.reservation.cost for held in self.held) <= BUDGET
 
     def teardown(self) -> None:
         while self.held:
-            one = self.held.pop()
-            self.account.settle(one.reservation, 0, 0, self.now)
+            held = self.held.pop()
+            self.account.settle(held.reservation, 0, 0, self.now)
         assert self.account.in_flight == 0
         assert self.account.spent_today == self.spent
 
@@ -106,8 +106,8 @@ TestLimited.settings = settings(max_examples=150, stateful_step_count=40, deadli
     st.integers(0, 300),
     st.integers(0, 400),
 )
-def test_who_is_refused_at_the_door_is_refused_behind_it_and_told_the_same(
-    calls: list[tuple[float, int]], firm: int, guess: int
+def test_the_precheck_denies_only_what_the_reservation_denies_and_alike(
+    calls: list[tuple[float, int]], committed: int, expected: int
 ) -> None:
     account, now = Account(KeyLimits(rpm=4, tpm=300, concurrency=6, usd_per_day=2)), 1000.0
     for seconds, tokens in calls:
@@ -115,5 +115,5 @@ def test_who_is_refused_at_the_door_is_refused_behind_it_and_told_the_same(
         account.reserve(ReservationRequest(tokens, committed_cost=tokens % 2), "d", now)
         denial = account.exhausted(now)
         if denial is not None:
-            assert account.reserve(ReservationRequest(firm, guess), "d", now) == denial
+            assert account.reserve(ReservationRequest(committed, expected), "d", now) == denial
             assert account.exhausted(now) == denial

@@ -7,7 +7,7 @@ import pytest
 from gateway.limits.gcra import Meter
 
 
-def test_a_whole_minutes_worth_may_come_at_once_and_not_one_more() -> None:
+def test_a_whole_minutes_worth_fits_at_once_and_no_more() -> None:
     meter = Meter(10)
     for _ in range(10):
         assert meter.wait(1, 100.0) == 0.0
@@ -15,7 +15,7 @@ def test_a_whole_minutes_worth_may_come_at_once_and_not_one_more() -> None:
     assert meter.wait(1, 100.0) == pytest.approx(6.0)
 
 
-def test_after_exactly_the_wait_it_told_a_call_fits() -> None:
+def test_a_call_fits_after_exactly_the_reported_wait() -> None:
     meter = Meter(7)
     now = 1234.5
     for _ in range(200):
@@ -37,14 +37,14 @@ def test_it_drains_with_time() -> None:
     assert (meter.reset(0.0), meter.reset(45.0), meter.reset(99.0)) == (60.0, 15.0, 0.0)
 
 
-def test_what_was_not_used_comes_back() -> None:
+def test_unused_units_are_returned() -> None:
     meter = Meter(100)
     mark = meter.take(80, 0.0)
     meter.give_back(50, mark, 0.0)
     assert meter.used(0.0) == pytest.approx(30)
 
 
-def test_what_has_drained_does_not_come_back_a_second_time() -> None:
+def test_units_that_have_drained_are_not_returned_again() -> None:
     meter = Meter(100)
     mark = meter.take(100, 0.0)
     meter.take(100, 60.0)

@@ -1,4 +1,4 @@
-"""What four processes admit through one Redis that is paused, killed or emptied, and when one of them dies.
+"""What four processes admit through a Redis that is paused, killed or emptied, and when a process dies.
 
 Their time runs 60 times as fast as the machine's, so that a minute of a limit is a second.
 """
@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 from doubles.redis_server import RedisServer
-from limits.history_process import PLACES, RPM, SPEED, now
+from limits.history_process import RPM, SLOTS, SPEED, now
 
 ROOT = Path(__file__).resolve().parents[2]
 LATE = 12.0
-"""An admission is told of so late at most, in the limit's seconds: a fifth of a second of a busy machine."""
+"""Longest delay of a printed admission, in the limit's seconds: a fifth of a second on a busy machine."""
 
 
 class Fleet:
-    """Four processes and what they told."""
+    """Four processes and the lines they printed."""
 
     def __init__(self, url: str) -> None:
         self.lines: list[list[str]] = []
@@ -31,9 +31,9 @@ class Fleet:
         self.processes = [
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(4)
         ]
-        self._readers = [threading.Thread(target=self._read, args=[one]) for one in self.processes]
-        for one in self._readers:
-            one.start()
+        self._readers = [threading.Thread(target=self._read, args=[process]) for process in self.processes]
+        for reader in self._readers:
+            reader.start()
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
@@ -41,39 +41,39 @@ class Fleet:
             self.lines.append(line.split())
 
     def admitted(self) -> list[float]:
-        """When calls of the limited rate were admitted."""
+        """When calls of the rate limit were admitted."""
         return sorted(float(line[1]) for line in list(self.lines) if line[0] == "rpm")
 
     def all_are_there(self) -> bool:
-        """Whether each process has held a place."""
+        """Whether each process has held a slot."""
         return len({line[2].partition(":")[0] for line in list(self.lines) if line[0] == "in"}) == 4
 
     def stop(self) -> None:
-        """Kills them."""
-        for one in self.processes:
-            one.kill()
-        for one, reader in zip(self.processes, self._readers, strict=True):
-            one.wait(10)
+        """Kill the processes."""
+        for process in self.processes:
+            process.kill()
+        for process, reader in zip(self.processes, self._readers, strict=True):
+            process.wait(10)
             reader.join(10)
-            assert one.stdout is not None
-            one.stdout.close()
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path) as one:
-        yield one
+    with RedisServer(tmp_path) as running:
+        yield running
 
 
 @pytest.fixture
 def fleet(server: RedisServer) -> Iterator[Fleet]:
-    """Four processes at work that have used up the burst."""
-    one = Fleet(server.url)
+    """Four running processes that have used up the burst."""
+    running = Fleet(server.url)
     try:
-        wait_for(lambda: len(one.admitted()) > RPM + 100 and one.all_are_there())
-        yield one
+        wait_for(lambda: len(running.admitted()) > RPM + 100 and running.all_are_there())
+        yield running
     finally:
-        one.stop()
+        running.stop()
 
 
 def wait_for(true: "object", within: float = 20.0) -> None:
@@ -84,13 +84,13 @@ def wait_for(true: "object", within: float = 20.0) -> None:
 
 
 def let_pass(minutes: float) -> float:
-    """Lets so many minutes of the limit pass; gives the time then."""
+    """Let `minutes` of the limit pass and return the time then."""
     time.sleep(minutes * 60 / SPEED)
     return now()
 
 
 def excess(times: list[float]) -> float:
-    """The most that any window held beyond rate times its length."""
+    """The most calls that any window held beyond rate times its length."""
     worst, lowest = 0.0, float("inf")
     for number, at in enumerate(times):
         value = number - at * RPM / 60
@@ -104,30 +104,30 @@ def between(times: list[float], start: float, end: float) -> list[float]:
 
 
 def assert_saturated(times: list[float], start: float, end: float) -> None:
-    """Between 90 and 100 % of the limit a minute, give or take what is told of late."""
+    """Between 90 and 100 % of the limit a minute, allowing for late lines."""
     expected = (end - start) * RPM / 60
     late = LATE * RPM / 60
     assert 0.9 * expected - late <= len(between(times, start, end)) <= expected + late
 
 
 def most_inside(lines: list[list[str]]) -> int:
-    """The most places that were held at once."""
+    """The most slots held at once."""
     steps = sorted((float(line[1]), line[0]) for line in lines if line[0] in ("in", "out"))
     return max(itertools.accumulate(1 if word == "in" else -1 for _, word in steps), default=0)
 
 
-def test_a_redis_that_is_well_is_exact(fleet: Fleet):
+def test_with_a_healthy_redis_the_limits_are_exact(fleet: Fleet):
     start = now()
     end = let_pass(3)
     times = fleet.admitted()
     assert excess(times) <= RPM + LATE * RPM / 60
     assert_saturated(times, start, end)
-    assert most_inside(list(fleet.lines)) <= PLACES
+    assert most_inside(list(fleet.lines)) <= SLOTS
 
 
 @pytest.mark.parametrize("nemesis", ["pause", "kill", "flush"])
-def test_a_redis_in_trouble_bounds_what_is_admitted(fleet: Fleet, server: RedisServer, nemesis: str):
-    """Bound: what drains of the limit between the first and the last process that notices the recovery."""
+def test_with_a_failing_redis_the_excess_is_bounded(fleet: Fleet, server: RedisServer, nemesis: str):
+    """The bound is what drains between the first and the last process that notices the recovery."""
     if nemesis == "flush":
         for _ in range(5):
             server.command("FLUSHALL")
@@ -148,8 +148,8 @@ def test_a_redis_in_trouble_bounds_what_is_admitted(fleet: Fleet, server: RedisS
     assert_saturated(times, after, end)
 
 
-def test_the_places_of_a_killed_process_come_back(fleet: Fleet):
-    """After its lease of half a minute all places are used again, by the three that live."""
+def test_the_slots_of_a_killed_process_come_back(fleet: Fleet):
+    """After its lease of half a minute the three living processes use all slots again."""
     fleet.processes[0].kill()
     fleet.processes[0].wait(10)
     let_pass(1)
@@ -159,5 +159,5 @@ def test_the_places_of_a_killed_process_come_back(fleet: Fleet):
     begin = now()
     let_pass(1)
     recent = [line for line in list(fleet.lines) if line[0] in ("in", "out") and float(line[1]) > begin]
-    assert most_inside([line for line in recent if line[2] not in dead]) >= PLACES - 1
-    assert most_inside(recent) <= PLACES
+    assert most_inside([line for line in recent if line[2] not in dead]) >= SLOTS - 1
+    assert most_inside(recent) <= SLOTS

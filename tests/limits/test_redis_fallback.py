@@ -11,7 +11,7 @@ from limits.accounts import DAY, Clocks, Process
 
 from gateway.core.caller import KeyLimits
 from gateway.limits.account import Denial, Reservation, ReservationRequest
-from gateway.limits.membership import ANNOUNCE
+from gateway.limits.membership import HEARTBEAT
 from gateway.limits.shared_account import UNAVAILABLE
 from gateway.limits.shared_limits import SharedAccount
 from gateway.redis.command import Command, Head
@@ -26,89 +26,89 @@ def clocks() -> Clocks:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """One for this test, which may do to it what it likes."""
-    with RedisServer(tmp_path) as one:
-        yield one
+    """A server for this test alone, which may stop or empty it."""
+    with RedisServer(tmp_path) as running:
+        yield running
 
 
 @pytest.fixture
 async def start(server: RedisServer, clocks: Clocks) -> AsyncIterator[Start]:
-    """Starts processes that know how many they are; options go to all of them."""
+    """Starts processes that know their number; options apply to all."""
     started: list[Process] = []
 
     async def processes(number: int, on_failure: str = "local", **options: object) -> list[Process]:
-        started.extend(
-            Process(server.url, clocks, on_failure, processes=number, **options) for _ in range(number)
-        )
-        for one in started:
-            await one.limits.start()
+        started.extend(Process(server.url, clocks, on_failure, processes=number, **options) for _ in range(number))
+        for process in started:
+            await process.limits.start()
         return started
 
     yield processes
-    for one in started:
-        await one.limits.stop()
+    for process in started:
+        await process.limits.stop()
 
 
-async def count(accounts: list[SharedAccount], clocks: Clocks, tries: int, *ask: int) -> int:
-    """How many of so many calls in each process are admitted now."""
-    calls = [one.reserve(ReservationRequest(*ask), DAY, clocks.now) for one in accounts for _ in range(tries)]
-    return sum(isinstance(one, Reservation) for one in await asyncio.gather(*calls))
+async def count(accounts: list[SharedAccount], clocks: Clocks, tries: int, *wanted: int) -> int:
+    """How many of `tries` calls per account are admitted now."""
+    calls = [
+        account.reserve(ReservationRequest(*wanted), DAY, clocks.now) for account in accounts for _ in range(tries)
+    ]
+    return sum(isinstance(outcome, Reservation) for outcome in await asyncio.gather(*calls))
 
 
-async def taken(account: SharedAccount, clocks: Clocks, *ask: int) -> Reservation:
-    outcome = await account.reserve(ReservationRequest(*ask), DAY, clocks.now)
+async def reserved(account: SharedAccount, clocks: Clocks, *wanted: int) -> Reservation:
+    outcome = await account.reserve(ReservationRequest(*wanted), DAY, clocks.now)
     assert isinstance(outcome, Reservation)
     return outcome
 
 
 async def down(server: RedisServer, processes: list[Process]) -> None:
     server.kill()
-    for one in processes:
-        one.limits.link.enqueue(
-            Command(ANNOUNCE, Head.of([b"test:nothing"], b"x", b"5"), (), lambda _: None)
-        )  # it notices when it sends
-    await eventually(lambda: not any(one.limits.link.up for one in processes), "all know that it is down")
+    for process in processes:
+        process.limits.link.enqueue(
+            Command(HEARTBEAT, Head.of([b"test:nothing"], b"x", b"5"), (), lambda _: None)
+        )  # a process notices when it sends
+    await eventually(lambda: not any(process.limits.link.up for process in processes), "all know that it is down")
 
 
 async def up(processes: list[Process]) -> None:
-    await eventually(lambda: all(one.limits.link.up for one in processes), "all are back", 2.0)
-    for one in processes:
-        await one.sent()
+    await eventually(lambda: all(process.limits.link.up for process in processes), "all are back", 2.0)
+    for process in processes:
+        await process.sent()
 
 
-async def test_alone_each_process_has_its_share(server, start, clocks):
+async def test_without_redis_each_process_has_its_share(server, start, clocks):
     processes = await start(4)
-    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
+    accounts = [process.limits.account("team", KeyLimits(rpm=40)) for process in processes]
     await down(server, processes)
     assert await count(accounts, clocks, 40) == 40
     clocks.now += 30.0
     assert await count(accounts, clocks, 40) == 20
 
 
-async def test_alone_begins_at_the_level_last_seen(server, start, clocks):
+async def test_the_fallback_starts_at_the_level_last_seen(server, start, clocks):
     processes = await start(4)
-    accounts = [one.limits.account("team", KeyLimits(rpm=40, tpm=4000)) for one in processes]
+    accounts = [process.limits.account("team", KeyLimits(rpm=40, tpm=4000)) for process in processes]
     assert await count(accounts[:1], clocks, 30) == 30
     assert await count(accounts, clocks, 0) == 0
-    for one in accounts[1:]:  # each sees the level, by a call that is denied
-        assert await one.reserve(ReservationRequest(committed=4001), DAY, clocks.now) == Denial(
+    for account in accounts[1:]:  # each sees the level, by a call that is denied
+        assert await account.reserve(ReservationRequest(committed=4001), DAY, clocks.now) == Denial(
             "too_large", float("inf")
         )
     await down(server, processes)
     assert 8 <= await count(accounts, clocks, 40) <= 10
 
 
-async def test_alone_what_a_guess_costs_takes_only_what_the_share_has_left(server, start, clocks):
+async def test_in_the_fallback_the_expected_cost_reserves_only_what_the_share_has_left(server, start, clocks):
     processes = await start(2)
     account = processes[0].limits.account("team", KeyLimits(usd_per_day=1000))
     await down(server, processes)
-    assert (await taken(account, clocks, 0, 0, 10, 900)).cost == 500
+    assert (await reserved(account, clocks, 0, 0, 10, 900)).cost == 500
     assert await count([account], clocks, 1, 0, 0, 1, 900) == 0
 
 
 async def test_a_share_is_at_least_one(server, start, clocks):
     processes = await start(3)
-    accounts = [one.limits.account("team", KeyLimits(rpm=1, concurrency=2)) for one in processes]
+    accounts = [process.limits.account("team", KeyLimits(rpm=1, concurrency=2)) for process in processes]
     await down(server, processes)
     assert await count(accounts, clocks, 3) == 3
 
@@ -120,7 +120,7 @@ async def test_a_call_larger_than_the_share_goes_into_debt_once(server, start, c
     assert await account.reserve(ReservationRequest(committed=401), DAY, clocks.now) == Denial(
         "too_large", float("inf")
     )
-    call = await taken(account, clocks, 400)
+    call = await reserved(account, clocks, 400)
     assert call.tokens == 400
     account.settle(call, 400, 0, clocks.now)
     clocks.now += 239.0  # at the share's rate of 100 a minute
@@ -131,7 +131,7 @@ async def test_a_call_larger_than_the_share_goes_into_debt_once(server, start, c
 
 async def test_recovery_gives_no_second_burst(server, start, clocks):
     processes = await start(4)
-    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
+    accounts = [process.limits.account("team", KeyLimits(rpm=40)) for process in processes]
     await down(server, processes)
     assert await count(accounts, clocks, 40) == 40
     server.start()
@@ -142,9 +142,9 @@ async def test_recovery_gives_no_second_burst(server, start, clocks):
 
 
 async def test_the_share_holds_until_all_processes_are_back(server, start, clocks):
-    """The first that is back does not know yet what the others have admitted."""
+    """The first process to reconnect does not know yet what the others admitted."""
     processes = await start(4, settling=0.5)
-    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
+    accounts = [process.limits.account("team", KeyLimits(rpm=40)) for process in processes]
     await down(server, processes)
     server.start()
     await up(processes)
@@ -157,7 +157,7 @@ async def test_the_share_holds_until_all_processes_are_back(server, start, clock
 async def test_no_window_over_an_outage_sees_more_than_the_limit(server, start, clocks):
     """An outage of a minute and a half under saturation, Redis empty afterwards."""
     processes = await start(4)
-    accounts = [one.limits.account("team", KeyLimits(rpm=40)) for one in processes]
+    accounts = [process.limits.account("team", KeyLimits(rpm=40)) for process in processes]
     admitted = [await count(accounts, clocks, 15)]
     assert await count(accounts, clocks, 1) == 0  # now each has seen what all have used
     await down(server, processes)
@@ -176,11 +176,11 @@ async def test_no_window_over_an_outage_sees_more_than_the_limit(server, start, 
     assert sum(admitted[1:]) >= 0.9 * 40 * 3
 
 
-async def test_what_was_admitted_alone_is_settled_in_redis_when_it_is_back(server, start, clocks):
+async def test_fallback_reservations_are_settled_in_redis_when_it_is_back(server, start, clocks):
     processes = await start(2)
-    first, second = [one.limits.account("team", KeyLimits(None, 1000, 3, 10_000)) for one in processes]
+    first, second = [process.limits.account("team", KeyLimits(None, 1000, 3, 10_000)) for process in processes]
     await down(server, processes)
-    ended, open_ = await taken(first, clocks, 100, 0, 1000), await taken(second, clocks, 400, 0, 3000)
+    ended, open_ = await reserved(first, clocks, 100, 0, 1000), await reserved(second, clocks, 400, 0, 3000)
     first.settle(ended, 40, 100, clocks.now)
     server.start()
     await up(processes)
@@ -191,7 +191,7 @@ async def test_what_was_admitted_alone_is_settled_in_redis_when_it_is_back(serve
 
 
 async def left(account: SharedAccount, clocks: Clocks) -> tuple[int, int, int]:
-    """Tokens that are left as seen by a call that is denied; dollars and places as found by taking them."""
+    """Tokens left, as seen by a denied call; dollars and slots left, found by reserving them."""
     await account.reserve(ReservationRequest(committed=10**6), DAY, clocks.now)
     low, high = 0, 10_001
     while high - low > 1:
@@ -206,30 +206,30 @@ async def left(account: SharedAccount, clocks: Clocks) -> tuple[int, int, int]:
     places = []
     while isinstance(more := await account.reserve(ReservationRequest(), DAY, clocks.now), Reservation):
         places.append(more)
-    for one in places:
-        account.settle(one, 0, 0, clocks.now)
+    for reservation in places:
+        account.settle(reservation, 0, 0, clocks.now)
     return account.status(clocks.now).tokens_left, low, len(places)
 
 
-async def test_places_held_in_redis_count_while_alone(server, start, clocks):
+async def test_slots_held_in_redis_count_in_the_fallback(server, start, clocks):
     processes = await start(1)
     account = processes[0].limits.account("team", KeyLimits(concurrency=2))
-    before = [await taken(account, clocks) for _ in range(2)]
+    before = [await reserved(account, clocks) for _ in range(2)]
     await down(server, processes)
     assert isinstance(await account.reserve(ReservationRequest(), DAY, clocks.now), Denial)
     account.settle(before[0], 0, 0, clocks.now)
-    alone = await taken(account, clocks)
+    local = await reserved(account, clocks)
     assert isinstance(await account.reserve(ReservationRequest(), DAY, clocks.now), Denial)
     server.start()
     await up(processes)
     assert isinstance(await account.reserve(ReservationRequest(), DAY, clocks.now), Denial)
-    account.settle(alone, 0, 0, clocks.now)
+    account.settle(local, 0, 0, clocks.now)
     await processes[0].sent()
     assert await count([account], clocks, 5) == 1
     assert before[1].id
 
 
-async def test_closed_refuses_and_open_admits(server, start, clocks):
+async def test_closed_rejects_and_open_admits(server, start, clocks):
     processes = await start(1, "closed")
     account = processes[0].limits.account("team", KeyLimits(rpm=1))
     await down(server, processes)
@@ -239,13 +239,13 @@ async def test_closed_refuses_and_open_admits(server, start, clocks):
     assert await count([account], clocks, 5) == 1
 
 
-async def test_open_admits_all_and_enters_the_dollars_afterwards(server, start, clocks):
+async def test_open_admits_all_and_merges_the_dollars_afterwards(server, start, clocks):
     processes = await start(1, "open")
     account = processes[0].limits.account("team", KeyLimits(1, 10, 1, 1000))
     await down(server, processes)
-    calls = [await taken(account, clocks, 100, 0, 100) for _ in range(9)]
-    for one in calls[1:]:
-        account.settle(one, 100, 50, clocks.now)
+    calls = [await reserved(account, clocks, 100, 0, 100) for _ in range(9)]
+    for reservation in calls[1:]:
+        account.settle(reservation, 100, 50, clocks.now)
     server.start()
     await up(processes)
     account.settle(calls[0], 0, 0, clocks.now)
@@ -257,7 +257,7 @@ async def test_open_admits_all_and_enters_the_dollars_afterwards(server, start, 
 
 
 async def test_row_56_a_reservation_whose_reply_never_came_is_undone(server, start, clocks):
-    """Redis takes the call while it is stopped, and does it when it goes on; nobody waits for it then."""
+    """A stopped Redis has the command and runs it when it continues; nothing waits for its reply then."""
     processes = await start(1, "closed", timeout=0.05)
     account = processes[0].limits.account("team", KeyLimits(None, 1000, 1, 1000))
     await up(processes)
@@ -273,7 +273,7 @@ async def test_row_56_a_reservation_whose_reply_never_came_is_undone(server, sta
 @pytest.mark.parametrize("how", ["FLUSHALL", "restart"])
 async def test_row_59_an_emptied_redis_is_filled_from_what_was_seen(server, start, clocks, how):
     processes = await start(2)
-    first, second = [one.limits.account("team", KeyLimits(10, 1000, None, 1000)) for one in processes]
+    first, second = [process.limits.account("team", KeyLimits(10, 1000, None, 1000)) for process in processes]
     assert await count([first], clocks, 6, 100, 0, 100) == 6
     assert await count([second], clocks, 2, 50, 0, 50) == 2
     if how == "FLUSHALL":
@@ -282,7 +282,7 @@ async def test_row_59_an_emptied_redis_is_filled_from_what_was_seen(server, star
         await down(server, processes)
         server.start()
         await up(processes)
-    # The first process has not seen the second's two calls; the second brings them in.
+    # The first process has not seen the second's two calls; the second restores them.
     assert await count([second], clocks, 9, 10, 0, 10) == 2
     assert await count([first], clocks, 9, 10, 0, 10) == 0
     clocks.now += 600.0
@@ -302,16 +302,16 @@ async def test_row_58_a_fail_over_that_lost_the_last_writes_is_noticed(server, s
 
 
 def copy(server: RedisServer, source: str, target: str) -> None:
-    """Copies the account's keys over those of another prefix."""
-    keys = [one.decode() for one in server.command("KEYS", f"{source}test:*").split(b"\r\n")[2::2] if one]
+    """Copy the account's keys over those of another prefix."""
+    keys = [name.decode() for name in server.command("KEYS", f"{source}test:*").split(b"\r\n")[2::2] if name]
     for key in keys:
         server.command("COPY", key, target + key.removeprefix(source), "REPLACE")
 
 
-async def test_row_59_places_that_redis_lost_come_back_with_the_renewal(server, start, clocks):
+async def test_row_59_slots_that_redis_lost_come_back_with_the_renewal(server, start, clocks):
     processes = await start(2)
-    first, second = [one.limits.account("team", KeyLimits(concurrency=1)) for one in processes]
-    call = await taken(first, clocks)
+    first, second = [process.limits.account("team", KeyLimits(concurrency=1)) for process in processes]
+    call = await reserved(first, clocks)
     server.command("FLUSHALL")
     clocks.now += 10.0
     first.renew(clocks.now)
@@ -322,11 +322,11 @@ async def test_row_59_places_that_redis_lost_come_back_with_the_renewal(server, 
     assert isinstance(await second.reserve(ReservationRequest(), DAY, clocks.now), Reservation)
 
 
-async def test_row_59_a_poisoned_key_leaves_one_share_and_the_others_alone(server, start, clocks):
+async def test_row_59_a_corrupt_key_falls_back_and_affects_no_other_key(server, start, clocks):
     processes = await start(1)
     account, other = (processes[0].limits.account(name, KeyLimits(rpm=10)) for name in ("team", "other"))
     assert await count([account], clocks, 4) == 4
-    key = next(one for one in server.command("KEYS", "*").split(b"\r\n") if one.endswith(b":meters"))
+    key = next(name for name in server.command("KEYS", "*").split(b"\r\n") if name.endswith(b":meters"))
     server.command("DEL", key.decode())
     server.command("LPUSH", key.decode(), "text")
     assert await count([account], clocks, 20) == 6
@@ -336,13 +336,13 @@ async def test_row_59_a_poisoned_key_leaves_one_share_and_the_others_alone(serve
     assert await count([other], clocks, 20) == 10
     server.command("DEL", key.decode())
     clocks.now += 6.0
-    assert await count([account], clocks, 5) == 2  # one by the share, one that found Redis well
+    assert await count([account], clocks, 5) == 2  # one from the share, and the probe that found Redis healthy
     clocks.now += 12.0
     assert await count([account], clocks, 5) == 1
     assert processes[0].limits.link.up
 
 
-async def test_row_59_nonsense_in_a_key_is_as_good_as_an_empty_redis(server, start, clocks):
+async def test_row_59_a_malformed_value_counts_as_an_empty_redis(server, start, clocks):
     processes = await start(1)
     account = processes[0].limits.account("team", KeyLimits(rpm=10, usd_per_day=1000))
     assert await count([account], clocks, 4, 0, 0, 100) == 4
@@ -354,7 +354,7 @@ async def test_row_59_nonsense_in_a_key_is_as_good_as_an_empty_redis(server, sta
 
 async def test_row_59_scripts_flushed_under_load(server, start, clocks):
     processes = await start(2)
-    accounts = [one.limits.account("team", KeyLimits(rpm=50)) for one in processes]
+    accounts = [process.limits.account("team", KeyLimits(rpm=50)) for process in processes]
     admitted = 0
     for _ in range(20):
         server.command("SCRIPT", "FLUSH")
@@ -366,19 +366,30 @@ async def test_all_keys_of_a_script_are_in_one_slot_of_a_cluster(tmp_path, clock
     bus = str(RedisServer(tmp_path).port)
     with RedisServer(tmp_path, "--cluster-enabled", "yes", "--cluster-port", bus) as server:
         server.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-        await eventually(
-            lambda: b"cluster_state:ok" in server.command("CLUSTER", "INFO"), "the cluster is complete"
-        )
+        await eventually(lambda: b"cluster_state:ok" in server.command("CLUSTER", "INFO"), "the cluster is complete")
         process = Process(server.url, clocks)
         await process.limits.start()
         account = process.limits.account("{odd} name", KeyLimits(10, 1000, 5, 1000))
-        call = await taken(account, clocks, 10, 10, 10)
+        call = await reserved(account, clocks, 10, 10, 10)
         account.renew(clocks.now + 60)
         account.settle(call, 5, 5, clocks.now)
         await process.sent()
-        server.command("CLIENT", "PAUSE", "700")  # longer than the time-out: alone, then a push
+        server.command("CLIENT", "PAUSE", "700")  # longer than the timeout: fallback, then a merge
         assert isinstance(await account.reserve(ReservationRequest(10, 0, 10), DAY, clocks.now), Reservation)
         await up([process])
         assert account.status(clocks.now).requests_left == 8
         assert set(process.counted) <= {"timeout"}
         await process.limits.stop()
+
+
+async def test_without_redis_what_is_spent_and_reserved_here_is_known(server, clocks, start):
+    (process,) = await start(1)
+    account = process.limits.account("team", KeyLimits(usd_per_day=100))
+    held = await account.reserve(ReservationRequest(committed_cost=10), DAY, clocks.now)
+    await down(server, [process])
+    local = await account.reserve(ReservationRequest(committed_cost=30), DAY, clocks.now)
+    assert (account.spent(DAY), account.reserved(DAY)) == (40, 40)
+    account.settle(local, 0, 20, clocks.now)
+    assert (account.spent(DAY), account.reserved(DAY)) == (30, 10)
+    account.settle(held, 0, 10, clocks.now)
+    assert account.reserved(DAY) == 0

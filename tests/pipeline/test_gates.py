@@ -1,30 +1,31 @@
-"""Gates in a row, and the lease of what they took."""
+"""Gates in a row, and the lease that releases what they hold."""
 
 import asyncio
 from collections.abc import Callable
 
 import pytest
+from kit.calls import make_call
 
-from gateway.core.call import CHAT, Call, Credentials, Handler, Reply
+from gateway.core.call import Call, Handler, Reply
 from gateway.core.errors import DRAINING, Rejection
 from gateway.pipeline.gates import admission, admit
 
-REFUSAL = Rejection(DRAINING, "No.")
+REJECTION = Rejection(DRAINING, "No.")
 REPLY = Reply(200, b"{}")
 Events = list[tuple[str, str, float]]
 
 
 class Recorder:
-    """A gate that holds something, and tells all that happens to it."""
+    """A gate that holds something and records its events."""
 
-    def __init__(self, name: str, events: Events, refusal: Rejection | None = None) -> None:
-        self._name, self._events, self._refusal = name, events, refusal
+    def __init__(self, name: str, events: Events, rejection: Rejection | None = None) -> None:
+        self._name, self._events, self._rejection = name, events, rejection
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         self._events.append((self._name, "admit", now))
-        if self._refusal is None:
+        if self._rejection is None:
             call.lease.hold(self)
-        return self._refusal
+        return self._rejection
 
     def settle(self, call: Call, now: float) -> None:
         self._events.append((self._name, "settle", now))
@@ -37,13 +38,13 @@ def events() -> Events:
 
 @pytest.fixture
 def call() -> Call:
-    one = Call(CHAT, "id", Credentials(None, None, None), 1.0)
-    one.ready_at = 2.0
-    return one
+    new_call = make_call(now=1.0)
+    new_call.ready_at = 2.0
+    return new_call
 
 
 async def served(call: Call, handler: Handler) -> Reply | Rejection:
-    """The call's life at the edge: its lease is settled when it is over, however it ends, at 9.0."""
+    """Handle the call as the server does: its lease is settled at 9.0, however the call ends."""
     try:
         return await handler(call)
     finally:
@@ -68,14 +69,14 @@ def test_gates_are_asked_in_order_and_settled_in_reverse(events: Events, call: C
     assert events == [("c", "settle", 9.0), ("b", "settle", 9.0), ("a", "settle", 9.0)]
 
 
-def test_a_second_settling_finds_nothing(events: Events, call: Call):
+def test_a_second_settle_does_nothing(events: Events, call: Call):
     admit([Recorder("a", events)], call, 2.0)
     call.lease.settle(call, 8.0)
     call.lease.settle(call, 9.0)
     assert events == [("a", "admit", 2.0), ("a", "settle", 8.0)]
 
 
-def test_a_settling_that_fails_is_not_done_again(call: Call, events: Events):
+def test_a_settle_that_fails_is_not_repeated(call: Call, events: Events):
     class Broken:
         def settle(self, call: Call, now: float) -> None:
             raise ZeroDivisionError
@@ -88,14 +89,14 @@ def test_a_settling_that_fails_is_not_done_again(call: Call, events: Events):
     assert [event for _, event, _ in events] == ["admit", "settle"]
 
 
-def test_the_first_refusal_ends_it_and_the_refusing_gate_holds_nothing(events: Events, call: Call):
-    gates = [Recorder("a", events), Recorder("b", events, REFUSAL), Recorder("c", events)]
-    assert admit(gates, call, 2.0) is REFUSAL
+def test_the_first_rejection_ends_the_call_and_the_rejecting_gate_holds_nothing(events: Events, call: Call):
+    gates = [Recorder("a", events), Recorder("b", events, REJECTION), Recorder("c", events)]
+    assert admit(gates, call, 2.0) is REJECTION
     call.lease.settle(call, 9.0)
     assert events == [("a", "admit", 2.0), ("b", "admit", 2.0), ("a", "settle", 9.0)]
 
 
-def test_no_gates_admit_everybody(call: Call):
+def test_no_gates_admit_every_call(call: Call):
     assert admit([], call, 2.0) is None
 
 
@@ -111,21 +112,21 @@ async def test_the_layer_asks_its_gates_and_then_the_inner_handler(events: Event
     ]
 
 
-async def test_a_refused_call_never_reaches_the_inner_handler(events: Events, call: Call):
-    layer = admission([Recorder("a", events), Recorder("b", events, REFUSAL)])
-    assert await served(call, layer(terminal(events))) is REFUSAL
+async def test_a_rejected_call_never_reaches_the_inner_handler(events: Events, call: Call):
+    layer = admission([Recorder("a", events), Recorder("b", events, REJECTION)])
+    assert await served(call, layer(terminal(events))) is REJECTION
     assert [name for name, _, _ in events] == ["a", "b", "a"]
 
 
-async def test_a_refusal_of_the_inner_handler_comes_back(events: Events, call: Call):
-    async def refuse(call: Call) -> Reply | Rejection:
-        return REFUSAL
+async def test_a_rejection_by_the_inner_handler_is_returned(events: Events, call: Call):
+    async def reject(call: Call) -> Reply | Rejection:
+        return REJECTION
 
-    assert await served(call, admission([Recorder("a", events)])(refuse)) is REFUSAL
+    assert await served(call, admission([Recorder("a", events)])(reject)) is REJECTION
     assert events[-1] == ("a", "settle", 9.0)
 
 
-async def test_the_layer_itself_gives_nothing_back(events: Events, call: Call):
+async def test_the_layer_itself_settles_nothing(events: Events, call: Call):
     await admission([Recorder("a", events)])(terminal(events))(call)
     assert ("a", "settle", 9.0) not in events
 

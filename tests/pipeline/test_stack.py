@@ -1,4 +1,4 @@
-"""The order of the pipeline, and why it must be so."""
+"""The order of the pipeline."""
 
 import asyncio
 import hashlib
@@ -11,7 +11,7 @@ from gateway.core.budget_calendar import Calendar
 from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Layer, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Rejection
-from gateway.limits.gate import KeyLimitGate
+from gateway.limits.key_limit_gate import KeyLimitGate
 from gateway.pipeline.gates import admit
 from gateway.pipeline.stack import Deps, Stack, build, compose
 from gateway.queueing.layer import QueueLayer
@@ -20,6 +20,7 @@ from gateway.queueing.waiting_room import WaitingRoom
 from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
 from gateway.resilience.circuit_breaker import CircuitBreaker
 from gateway.resilience.retry_budget import RetryBudget
+from gateway.resilience.upstream_breakers import UpstreamBreakers
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observe import RequestMetrics
 from gateway.usage.accounting import UsageAccounting
@@ -33,7 +34,7 @@ ROUTES = {
 
 
 class Terminal:
-    """Where the sockets would be."""
+    """Stands in for the upstream."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -59,11 +60,15 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
     metrics, calendar = Metrics(), Calendar("UTC", 0.0, 0.0)
     limit = KeyLimitGate(lambda call: TokenEstimate(1, 1, False), calendar, metrics)
     spend = UsageAccounting(calendar, lambda call: None, metrics, (), always=False)
-    lines, waited = {"local": UpstreamQueue("local", 1)}, {"local": lambda seconds: None}
-    health = {"local": UpstreamHealth(CircuitBreaker(5, 1.0, 1.0, Random(1)), RetryBudget(0.1), 60.0)}
+    queues, waited = {"local": UpstreamQueue("local", 1)}, {"local": lambda seconds: None}
+    health = {
+        "local": UpstreamHealth(
+            UpstreamBreakers(lambda: CircuitBreaker(5, 1.0, 1.0, Random(1))), RetryBudget(0.1), 60.0
+        )
+    }
     counts = RetryMetrics(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
     attempt = AttemptRunner(health, RetryPolicy(1, 0.0, 0.0), counts, lambda: 1.0, asyncio.sleep, Random(1))
-    queue = QueueLayer(WaitingRoom(1), lines, lambda: 1.0, waited, lambda call: None)
+    queue = QueueLayer(WaitingRoom(1), queues, lambda: 1.0, waited, lambda call: None)
     return build(
         Deps(
             metrics,
@@ -79,56 +84,56 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
     )
 
 
-def call(model: str = "small", key: str | None = KEY) -> Call:
-    one = Call(CHAT, "id", Credentials(None, key, None), 1.0)
-    one.model = model
-    return one
+def make_call(model: str = "small", key: str | None = KEY) -> Call:
+    call = Call(CHAT, "id", Credentials(None, key, None), 1.0)
+    call.model = model
+    return call
 
 
-def test_observe_is_first_so_that_it_records_what_others_refuse(stack: Stack, logged: list[Call]):
+def test_request_metrics_come_first_and_record_what_later_gates_reject(stack: Stack, logged: list[Call]):
     assert isinstance(stack.door[0], RequestMetrics)
-    one = call(key="wrong")
-    assert admit(stack.door, one, 1.0) is not None
-    one.lease.settle(one, 2.0)
-    assert logged == [one]
+    call = make_call(key="wrong")
+    assert admit(stack.door, call, 1.0) is not None
+    call.lease.settle(call, 2.0)
+    assert logged == [call]
 
 
-def test_the_key_is_asked_for_at_the_door_before_the_body_and_the_model(stack: Stack):
+def test_authentication_comes_before_the_body_and_the_model(stack: Stack):
     assert any(isinstance(gate, Authenticate) for gate in stack.door)
     assert stack.entries.index("Authenticate") < stack.entries.index("ModelAccess")
     assert "ModelAccess" not in [type(gate).__name__ for gate in stack.door]
 
 
-def test_the_entries_are_the_pipeline_the_terminal_last(stack: Stack):
+def test_the_entries_list_the_pipeline_and_end_with_the_terminal(stack: Stack):
     assert stack.entries[: len(stack.door)] == tuple(type(gate).__name__ for gate in stack.door)
     assert stack.entries[0] == "RequestMetrics"
     assert stack.entries[-1] == "Terminal"
     assert stack.entries.count("Terminal") == 1
 
 
-async def test_a_good_call_reaches_the_terminal(stack: Stack, terminal: Terminal):
-    one = call()
-    assert admit(stack.door, one, 1.0) is None
-    assert await stack.handle(one) is REPLY
-    assert terminal.calls == [one]
-    assert one.route is ROUTES["small"]
-    assert one.caller is not None
-    assert one.caller.name == "team-a"
+async def test_an_admitted_call_reaches_the_terminal(stack: Stack, terminal: Terminal):
+    call = make_call()
+    assert admit(stack.door, call, 1.0) is None
+    assert await stack.handle(call) is REPLY
+    assert terminal.calls == [call]
+    assert call.route is ROUTES["small"]
+    assert call.caller is not None
+    assert call.caller.name == "team-a"
 
 
 @pytest.mark.parametrize(("model", "kind"), [("unknown", MODEL_NOT_FOUND), ("large", MODEL_NOT_ALLOWED)])
-async def test_a_call_for_no_model_of_this_key_does_not(
+async def test_a_call_for_a_model_that_the_key_may_not_use_does_not_reach_the_terminal(
     stack: Stack, terminal: Terminal, model: str, kind: object
 ):
-    one = call(model)
-    assert admit(stack.door, one, 1.0) is None
-    refusal = await stack.handle(one)
-    assert isinstance(refusal, Rejection)
-    assert refusal.kind is kind
+    call = make_call(model)
+    assert admit(stack.door, call, 1.0) is None
+    rejection = await stack.handle(call)
+    assert isinstance(rejection, Rejection)
+    assert rejection.kind is kind
     assert terminal.calls == []
 
 
-async def test_layers_are_composed_as_they_stand_on_the_page(terminal: Terminal):
+async def test_the_first_layer_is_outermost(terminal: Terminal):
     passed: list[str] = []
 
     def layer(name: str) -> Layer:
@@ -143,7 +148,7 @@ async def test_layers_are_composed_as_they_stand_on_the_page(terminal: Terminal)
 
         return wrap
 
-    assert await compose((layer("outer"), layer("inner")), terminal)(call()) is REPLY
+    assert await compose((layer("outer"), layer("inner")), terminal)(make_call()) is REPLY
     assert passed == ["outer in", "inner in", "inner out", "outer out"]
 
 

@@ -13,18 +13,18 @@ import pytest
 from doubles.settings import settings
 from genai_prices import types
 from genai_prices.data import providers
+from kit.calls import make_call
 
 from gateway.assembly.upstreams import routes
 from gateway.cli import prices
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import Call, Credentials
 from gateway.core.caller import KeyLimits
 from gateway.core.errors import MODEL_NOT_ALLOWED
 from gateway.core.tokens import Price, Tier, TokenUsage
-from gateway.limits.gate import KeyLimitGate
-from gateway.pricing.catalogue import Catalogue, Listing, may_know
+from gateway.limits.key_limit_gate import KeyLimitGate
+from gateway.pricing.catalogue import Catalogue, Listing, may_be_listed
 from gateway.pricing.resolver import Pricing
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.cost import FREE, cost
@@ -35,7 +35,7 @@ NOON = datetime(2026, 11, 29, 12, tzinfo=UTC).timestamp()
 
 
 def config(tmp_path: Path, base_url: str = OPENAI, **candidate: Any) -> Config:
-    """One model at this address, as candidate `gpt-4o` unless told."""
+    """One model at this address, as candidate `gpt-4o` by default."""
     kind = candidate.pop("kind", "openai")
     sections = settings(base_url, upstream={"kind": kind})
     sections["models"] = {"m": {"candidates": [{"upstream": "local", "model": "gpt-4o", **candidate}]}}
@@ -47,22 +47,20 @@ def config(tmp_path: Path, base_url: str = OPENAI, **candidate: Any) -> Config:
 
 
 def known(config: Config, now: float = NOON) -> tuple[Price | None, str]:
-    found = Pricing(lambda: now).known(config.models["m"].candidates[0], config.upstreams["local"])
+    found = Pricing(lambda: now).resolve(config.models["m"].candidates[0], config.upstreams["local"])
     return found.price, found.source
 
 
-def test_the_config_wins_and_nought_is_a_price(tmp_path: Path) -> None:
+def test_the_config_wins_and_zero_is_a_price(tmp_path: Path) -> None:
     free = {"input": 0, "output": 0}
     assert known(config(tmp_path, price=free)) == (Price(0, 0, 0), "config")
     some = {"input": 1, "output": 2}
     assert known(config(tmp_path, price=some)) == (Price(USD, 2 * USD, USD), "config")
-    price, _ = known(
-        config(tmp_path, price={**some, "cached_input": 0, "cache_write": 3, "cache_write_long": 4})
-    )
+    price, _ = known(config(tmp_path, price={**some, "cached_input": 0, "cache_write": 3, "cache_write_long": 4}))
     assert price == Price(USD, 2 * USD, 0, 3 * USD, 4 * USD)
 
 
-def test_a_known_provider_is_looked_up_by_the_name_that_is_sent(tmp_path: Path) -> None:
+def test_a_known_provider_is_looked_up_by_the_upstream_model_name(tmp_path: Path) -> None:
     price, source = known(config(tmp_path))
     assert price is not None
     assert source.startswith("genai-prices ")
@@ -71,8 +69,8 @@ def test_a_known_provider_is_looked_up_by_the_name_that_is_sent(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp"])
-def test_an_engine_of_ones_own_costs_nothing(tmp_path: Path, kind: str) -> None:
-    assert known(config(tmp_path, "http://127.0.0.1:8000/v1", kind=kind)) == (FREE, "own engine")
+def test_a_self_hosted_engine_costs_nothing(tmp_path: Path, kind: str) -> None:
+    assert known(config(tmp_path, "http://127.0.0.1:8000/v1", kind=kind)) == (FREE, "self-hosted")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def test_an_engine_of_ones_own_costs_nothing(tmp_path: Path, kind: str) -> None:
         "https://localhost/v1",
     ],
 )
-def test_for_any_other_address_nothing_is_guessed(tmp_path: Path, base_url: str) -> None:
+def test_other_addresses_have_no_price(tmp_path: Path, base_url: str) -> None:
     for model in ("gpt-4o", "gemini-2.5-pro"):
         assert known(config(tmp_path, base_url, model=model)) == (None, "unknown")
 
@@ -124,15 +122,13 @@ def test_every_price_of_the_catalogue_can_be_read() -> None:
             if quote is not None:
                 seen += 1
                 assert quote.price.input >= 0
-                assert [tier.above for tier in quote.price.tiers] == sorted(
-                    {t.above for t in quote.price.tiers}
-                )
+                assert [tier.above for tier in quote.price.tiers] == sorted({t.above for t in quote.price.tiers})
     assert seen > 1000
 
 
-def test_it_is_not_loaded_for_those_who_do_not_need_it(tmp_path: Path) -> None:
-    assert not may_know("http://127.0.0.1:8000/v1")
-    assert may_know(OPENAI)
+def test_the_catalogue_is_loaded_only_when_needed(tmp_path: Path) -> None:
+    assert not may_be_listed("http://127.0.0.1:8000/v1")
+    assert may_be_listed(OPENAI)
     file = tmp_path / "sluice.yaml"
     file.write_text(json.dumps(settings("http://127.0.0.1:8000/v1")), encoding="utf-8")
     code = (
@@ -152,7 +148,7 @@ def listing(*conditional: tuple[Any, types.ModelPrice]) -> Listing:
     return Listing(types.ModelInfo(id="m", match=types.ClauseEquals("m"), prices=made))
 
 
-def test_tiers_hold_for_the_whole_call() -> None:
+def test_a_tier_applies_to_the_whole_call() -> None:
     tiered = types.TieredPrices(Decimal("1.25"), [types.Tier(200_000, Decimal("2.5"))])
     quote = listing((None, dollars(input=tiered, output=Decimal(10)))).at(NOON)
     assert quote is not None
@@ -160,11 +156,11 @@ def test_tiers_hold_for_the_whole_call() -> None:
     assert quote.price == Price(1_250_000_000, 10 * USD, 1_250_000_000, tiers=(Tier(200_000, above),))
 
 
-def test_what_cannot_be_priced_by_the_token_is_said_or_unknown() -> None:
+def test_charges_other_than_tokens_are_named_or_make_the_price_unknown() -> None:
     searched = types.ModelPrice(input_mtok=Decimal(1), output_mtok=Decimal(2), web_searches_kcount=Decimal(9))
     quote = listing((None, searched)).at(NOON)
     assert quote is not None
-    assert quote.leaves_out == ("web searches",)
+    assert quote.excluded == ("web searches",)
     spoken = types.ModelPrice(input_mtok=Decimal(1), output_audio_mtok=Decimal(9))
     for unpriced in (spoken, types.ModelPrice(), types.ModelPrice(audio_hours=Decimal(1))):
         assert listing((None, unpriced)).at(NOON) is None
@@ -175,9 +171,7 @@ def test_what_cannot_be_priced_by_the_token_is_said_or_unknown() -> None:
     assert cost(TokenUsage(1_000_000, 1), embedded.price) is None
 
 
-def test_a_price_takes_effect_on_its_day_without_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_price_takes_effect_on_its_day_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change = types.StartDateConstraint(date(2026, 12, 1))
     dated = listing(
         (None, dollars(input=Decimal(1), output=Decimal(2))),
@@ -187,7 +181,7 @@ def test_a_price_takes_effect_on_its_day_without_a_restart(
     clock = [datetime(2026, 11, 30, 23, 59, 30, tzinfo=UTC).timestamp()]
     pricing = Pricing(lambda: clock[0])
     read = config(tmp_path)
-    found = routes(read, lambda one, upstream: pricing.known(one, upstream).price)
+    found = routes(read, lambda one, upstream: pricing.resolve(one, upstream).price)
     (candidate,) = found["m"].candidates
     assert pricing.watch(read, found)
     pricing.tick(0.0)
@@ -216,24 +210,24 @@ def test_a_price_may_depend_on_the_hour() -> None:
 
 def test_prices_of_the_config_are_not_watched(tmp_path: Path) -> None:
     read, pricing = config(tmp_path, price={"input": 1, "output": 1}), Pricing(lambda: NOON)
-    assert not pricing.watch(read, routes(read, lambda one, upstream: pricing.known(one, upstream).price))
+    assert not pricing.watch(read, routes(read, lambda one, upstream: pricing.resolve(one, upstream).price))
 
 
-def refused(read: Config) -> Any:
+def rejected(read: Config) -> Any:
     """What a key with a budget hears."""
     pricing = Pricing(lambda: NOON)
-    call = Call("/v1/chat/completions", "id", Credentials(None, None, None), 0.0)
-    call.route = routes(read, lambda one, upstream: pricing.known(one, upstream).price)["m"]
+    call = make_call()
+    call.route = routes(read, lambda one, upstream: pricing.resolve(one, upstream).price)["m"]
     limit = KeyLimitGate(lambda call: None, Calendar("UTC", 0.0, 0.0), Metrics())  # type: ignore[arg-type, return-value]
     return limit.unpriced(call, KeyLimits(usd_per_day=USD))
 
 
-def test_a_budget_holds_with_the_catalogue_and_refuses_what_is_not_known(tmp_path: Path) -> None:
-    assert refused(config(tmp_path)) is None
-    assert refused(config(tmp_path, "http://127.0.0.1:1/v1", kind="vllm")) is None
-    told = refused(config(tmp_path, model="no-such-model"))
-    assert told.kind is MODEL_NOT_ALLOWED
-    assert "`models.m.candidates[0].price`" in told.message
+def test_a_budget_works_with_the_catalogue_and_rejects_unknown_prices(tmp_path: Path) -> None:
+    assert rejected(config(tmp_path)) is None
+    assert rejected(config(tmp_path, "http://127.0.0.1:1/v1", kind="vllm")) is None
+    rejection = rejected(config(tmp_path, model="no-such-model"))
+    assert rejection.kind is MODEL_NOT_ALLOWED
+    assert "`models.m.candidates[0].price`" in rejection.message
 
 
 def listed(tmp_path: Path, text: str, as_json: bool = False) -> tuple[int, str, str]:
@@ -265,14 +259,14 @@ def test_the_command_lists_prices_their_sources_and_what_to_set(tmp_path: Path) 
     status, out, err = listed(tmp_path, MANY)
     assert (status, err) == (0, "")
     lines = {line.split()[2]: line for line in out.splitlines() if line.startswith(" a ")}
-    assert "own engine" in lines["own"]
+    assert "self-hosted" in lines["own"]
     assert "2.5 an hour" in lines["own"]
     assert lines["gpt-4o"].split()[3:6] == ["2.5", "10", "1.25"]
     assert "genai-prices " in lines["gpt-4o"]
     assert "above 200000 input tokens 2.5 in, 15 out" in lines["gemini-2.5-pro"]
     assert lines["[red]x"].split()[3:8] == ["1", "2", "1", "1.5", "config"]
     assert lines["mystery"].count("unknown") == 5
-    assert "models.a.candidates[4].price: what mystery costs at other is not known; set it" in out
+    assert "models.a.candidates[4].price: the price of mystery at other is not known; set it" in out
 
 
 def test_the_command_as_json(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What workers have counted outlives them, in as many files as there were after the first of them."""
+"""Counters outlive their worker, in one file of each kind."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ print(os.getpid())
 
 
 def worker(folder: Path, *models: str) -> int:
-    """One that counts two calls for each of these, and dies; gives its pid."""
+    """Run a worker that counts two calls for each of these models, and return its pid."""
     done = subprocess.run(
         [sys.executable, "-c", COUNTS, *models],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
@@ -43,7 +43,7 @@ def shown(folder: Path) -> list[str]:
     return sorted(line for line in generate_latest(registry).decode().splitlines() if line[0] != "#")
 
 
-def test_what_dead_workers_have_counted_is_added_up_in_one_file_of_each_kind(tmp_path: Path) -> None:
+def test_counters_of_dead_workers_are_added_up_in_one_file_of_each_kind(tmp_path: Path) -> None:
     for models in (("a",), ("a", "b"), ("b", "c" * 5000)):
         fold(worker(tmp_path, *models), tmp_path)
         assert len(list(tmp_path.iterdir())) == 3

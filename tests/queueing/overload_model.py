@@ -1,7 +1,7 @@
 """Callers, a gateway and engines in plain numbers and virtual time, around the gateway's own policies.
 
 Engines have slots, and a call in a slot takes `service_s` seconds, exponentially distributed. Callers behave
-as the OpenAI SDK does: a time-out of 10 s, two retries, `retry-after` heeded, no retry where they are told
+as the OpenAI SDK does: a timeout of 10 s, two retries, `retry-after` heeded, no retry where the header says
 that none helps. Each defence can be switched off.
 """
 
@@ -16,7 +16,7 @@ from random import Random
 from gateway.core.caller import INTERACTIVE
 from gateway.core.errors import Rejection
 from gateway.queueing.upstream_queue import GRANTED, QUEUED, UpstreamQueue, Waiter
-from gateway.queueing.waiting_room import WaitingRoom
+from gateway.queueing.waiting_room import GRANTED_AT_ONCE, WaitingRoom
 from gateway.resilience.circuit_breaker import CircuitBreaker, Outcome
 from gateway.resilience.retry_budget import RetryBudget, backoff, own_attempts
 
@@ -26,13 +26,13 @@ BUCKET_S = 10
 
 @dataclass(frozen=True)
 class Defences:
-    """All on. `queue_s`: seconds of work that may wait; `told`: the gateway knows the callers' time-out.
+    """All on. `queue_s`: seconds of work that may wait; `timeout_known`: the gateway knows it.
 
     `steady`: what it knows of the engine is a mean over many calls, and not over the last few.
     """
 
     queue_s: float = 4.0
-    told: bool = True
+    timeout_known: bool = True
     steady: bool = True
     abort: bool = True
     breaker: bool = True
@@ -40,20 +40,20 @@ class Defences:
 
 
 class Jumpy(UpstreamQueue):
-    """A line that goes by the last few calls."""
+    """A queue whose mean covers only the last few calls."""
 
     __slots__ = ()
 
     def learn_service_time(self, seconds: float, now: float) -> None:
-        self._holds = min(self._holds, 9.0)
+        self._mean_weight = min(self._mean_weight, 9.0)
         super().learn_service_time(seconds, now)
 
 
 class Engine:
-    """One upstream, and what the gateway keeps for it."""
+    """One upstream, with the gateway's state for it."""
 
     def __init__(self, name: str, slots: int, rng: Random, *, steady: bool) -> None:
-        self.line = UpstreamQueue(name, slots) if steady else Jumpy(name, slots)
+        self.queue = UpstreamQueue(name, slots) if steady else Jumpy(name, slots)
         self.breaker = CircuitBreaker(5, 5.0, 60.0, rng)
         self.budget = RetryBudget(0.1)
         self.up = True
@@ -63,7 +63,7 @@ class Engine:
 
 
 class Call(Waiter):
-    """One try of a caller. At the gateway it may make several attempts, each with a place in a line."""
+    """One request of a caller. The gateway may make several attempts, each queued separately."""
 
     def __init__(self, bucket: int, retries: int, deadline: float, now: float) -> None:
         super().__init__("key", INTERACTIVE, 1, deadline, now)
@@ -75,7 +75,7 @@ class Call(Waiter):
 
 
 class World:
-    """`load` is the arrival rate as a share of what all slots can do."""
+    """`load` is the arrival rate relative to the capacity of all slots."""
 
     def __init__(
         self,
@@ -90,37 +90,35 @@ class World:
         self.now = 100.0
         self.start = self.now
         self.defences = defences
-        self.engines = [
-            Engine(f"engine-{n}", slots, self.rng, steady=defences.steady) for n in range(engines)
-        ]
+        self.engines = [Engine(f"engine-{n}", slots, self.rng, steady=defences.steady) for n in range(engines)]
         self.service_s = service_s
         bound = defences.queue_s * slots * engines / service_s
         self.room = WaitingRoom(10**9 if bound == math.inf else int(bound))
         self.rate = load * slots * engines / service_s
-        self.asked: Counter[int] = Counter()  # by the bucket of time in which a caller first asked
+        self.asked: Counter[int] = Counter()  # by the time bucket of a caller's first request
         self.served: Counter[int] = Counter()
         self.attempts = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
 
     def at(self, seconds: float, event: Callable[[], None]) -> None:
-        """It happens so many seconds after the start."""
+        """Schedule the event `seconds` after the start."""
         self._after(self.start + seconds - self.now, event)
 
     def run(self, seconds: float) -> None:
-        """So long from the start."""
+        """Run the simulation until `seconds` after the start."""
         self._next_caller()
         while self._events[0][0] < self.start + seconds:
             self.now, _, event = heapq.heappop(self._events)
             event()
 
     def goodput(self, begin: float, end: float) -> list[float]:
-        """The share of the callers served, by the bucket in which they asked."""
+        """The ratio of callers served, by the bucket of their first request."""
         buckets = range(math.ceil(begin / BUCKET_S), int(end / BUCKET_S))
         return [self.served[bucket] / self.asked[bucket] for bucket in buckets]
 
     def kill(self, engine: Engine) -> None:
-        """Its calls break, and new ones find nobody."""
+        """Fail the engine's calls, and all new ones."""
         engine.up = False
         for call in list(engine.calls):
             self._failed(call)
@@ -137,38 +135,38 @@ class World:
         self._send(bucket, 0)
 
     def _send(self, bucket: int, retries: int) -> None:
-        deadline = self.now + PATIENCE_S if self.defences.told else math.inf
+        deadline = self.now + PATIENCE_S if self.defences.timeout_known else math.inf
         call = Call(bucket, retries, deadline, self.now)
-        self._after(PATIENCE_S, lambda: self._gone(call))
+        self._after(PATIENCE_S, lambda: self._gave_up(call))
         if retries == 0:
-            # Who would get the call earns, let through or not: else a dead one could not pay its probes.
+            # Deposits even if the breaker rejects the call, or a dead engine could not pay for its probes.
             self._ranked(call)[0].budget.deposit(self.now)
         self._attempt(call)
 
-    def _again(self, call: Call, retry_after: float | None = None) -> None:
+    def _retry(self, call: Call, retry_after: float | None = None) -> None:
         if call.retries < 2:
             own = min(8.0, 0.5 * 2**call.retries) * (1.0 - 0.25 * self.rng.random())
             wait = own if retry_after is None else max(1, math.ceil(retry_after))
             self._after(wait, lambda: self._send(call.bucket, call.retries + 1))
 
-    def _gone(self, call: Call) -> None:
+    def _gave_up(self, call: Call) -> None:
         if call.answered:
             return
         call.answered = True
         engine = call.engine
-        if engine is not None and call.state == QUEUED and (self.defences.abort or self.defences.told):
+        if engine is not None and call.state == QUEUED and (self.defences.abort or self.defences.timeout_known):
             self._record(call, "none")
-            self._go(self.room.leave(engine.line, call, self.now))
+            self._go(self.room.leave(engine.queue, call, self.now))
         elif call.state == GRANTED and self.defences.abort:
             self._record(call, "none")
             self._free(call)
-        self._again(call)
+        self._retry(call)
 
     # Gateway
 
     def _ranked(self, call: Call) -> list[Engine]:
-        """Least loaded first; after a failure another one before the same."""
-        load = {engine: engine.line.in_flight + engine.line.waiting for engine in self.engines}
+        """Engines, least loaded first; after a failure, the failed one last."""
+        load = {engine: engine.queue.in_flight + engine.queue.waiting for engine in self.engines}
         return sorted(self.engines, key=lambda one: (one is call.engine, load[one], self.rng.random()))
 
     def _choose(self, call: Call) -> Engine | None:
@@ -187,21 +185,21 @@ class World:
             return
         engine = self._choose(call)
         if engine is None:
-            self._refuse(call, min(one.breaker.wait(self.now) for one in self.engines))
+            self._reject(call, min(engine.breaker.wait(self.now) for engine in self.engines))
             return
         call.engine = engine
         call.attempts += 1
-        told = self.room.arrive(engine.line, call, self.now)
-        if told is None:
+        outcome = self.room.arrive(engine.queue, call, self.now)
+        if outcome is GRANTED_AT_ONCE:
             self._go([call])
-        elif isinstance(told, Rejection):
+        elif isinstance(outcome, Rejection):
             self._record(call, "none")
-            self._refuse(call, told.retry_after)
+            self._reject(call, outcome.retry_after)
 
-    def _refuse(self, call: Call, retry_after: float | None) -> None:
+    def _reject(self, call: Call, retry_after: float | None) -> None:
         if not call.answered:
             call.answered = True
-            self._again(call, retry_after)
+            self._retry(call, retry_after)
 
     def _record(self, call: Call, outcome: Outcome) -> None:
         if self.defences.breaker:
@@ -209,7 +207,7 @@ class World:
 
     def _free(self, call: Call) -> None:
         call.engine.calls.discard(call)
-        self._go(self.room.release(call.engine.line, call, 1, self.now))
+        self._go(self.room.release(call.engine.queue, call, 1, self.now))
 
     def _failed(self, call: Call) -> None:
         if call.state != GRANTED:
@@ -220,7 +218,7 @@ class World:
         if may and (not self.defences.budget or call.engine.budget.try_withdraw(self.now)):
             self._after(backoff(call.attempts, 0.05, 2.0, self.rng), lambda: self._attempt(call))
         else:
-            call.answered = True  # with a 502 that tells not to retry
+            call.answered = True  # with a 502 that says not to retry
 
     # Engines
 
@@ -243,7 +241,7 @@ class World:
         if call.state != GRANTED or call.engine is not engine:
             return
         if self.now < engine.frozen_until:
-            self._serve(call)  # what was left of it is distributed as the whole is
+            self._serve(call)  # the rest of an exponential service time is distributed as the whole
             return
         self._record(call, "success")
         self._free(call)

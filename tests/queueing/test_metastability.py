@@ -1,4 +1,4 @@
-"""When the trigger has gone the trouble must go too, and each defence must be part of the reason.
+"""Metastable failures: once the trigger is over the system must recover, and each defence must matter.
 
 The scene of N. Bronson et al., "Metastable Failures in Distributed Systems" (HotOS 2021), in small: 80 %
 load, then for 20 s four times as many callers, an engine that stands still or is five times as slow, or one
@@ -15,7 +15,7 @@ BEGIN, END, OVER = 30.0, 50.0, 160.0
 SOON = END + 10.0
 LATE = END + 60.0
 LAST = OVER - 30.0
-"""Callers that ask after this may not have their answer yet when a run is over."""
+"""Later callers may not have their answer yet when a run ends."""
 
 UNBOUNDED = float("inf")
 DEFAULT_BOUND_S = 1024 / SLOTS
@@ -35,7 +35,7 @@ def spike(world: World) -> None:
 
 
 def freeze(world: World) -> None:
-    """An engine that takes calls and goes on with none."""
+    """An engine that accepts calls and makes no progress."""
 
     def stand_still() -> None:
         world.engines[0].frozen_until = world.now + END - BEGIN
@@ -44,7 +44,7 @@ def freeze(world: World) -> None:
 
 
 def slow(world: World) -> None:
-    """An engine that takes five times as long for what it begins."""
+    """An engine that takes five times as long for new calls."""
 
     def pace(slowness: float) -> None:
         world.engines[0].slowness = slowness
@@ -65,11 +65,11 @@ seeds = pytest.mark.parametrize("seed", [1, 2])
 triggers = pytest.mark.parametrize("trigger", [spike, freeze, slow])
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("timeout_known", [True, False])
 @seeds
 @triggers
-def test_it_recovers_within_ten_seconds(trigger: Trigger, seed: int, told: bool):
-    world = after(trigger, seed, Defences(told=told))
+def test_it_recovers_within_ten_seconds(trigger: Trigger, seed: int, timeout_known: bool):
+    world = after(trigger, seed, Defences(timeout_known=timeout_known))
     assert min(world.goodput(BEGIN, END)) < 0.6
     assert min(world.goodput(SOON, LAST)) >= 0.99
     assert world.attempts <= 1.1 * world.asked.total()
@@ -77,7 +77,7 @@ def test_it_recovers_within_ten_seconds(trigger: Trigger, seed: int, told: bool)
 
 @seeds
 @pytest.mark.parametrize(("slots", "service_s"), [(8, 0.1), (16, 1.0), (64, 3.0)])
-def test_who_tells_his_patience_needs_no_bound(slots: int, service_s: float, seed: int):
+def test_with_known_timeouts_no_queue_bound_is_needed(slots: int, service_s: float, seed: int):
     world = World(seed, LOAD, 1, slots, Defences(queue_s=UNBOUNDED), service_s)
     spike(world)
     world.run(OVER)
@@ -86,14 +86,14 @@ def test_who_tells_his_patience_needs_no_bound(slots: int, service_s: float, see
 
 
 @seeds
-def test_but_what_is_known_of_the_engine_must_not_jump(seed: int):
+def test_but_the_mean_service_time_must_be_steady(seed: int):
     world = after(spike, seed, Defences(queue_s=UNBOUNDED, steady=False))
     assert min(world.goodput(SOON, LATE)) < 0.95
 
 
 @seeds
-def test_of_who_does_not_tell_the_bounded_queue_takes_care(seed: int):
-    world = after(spike, seed, Defences(queue_s=UNBOUNDED, told=False))
+def test_with_unknown_timeouts_a_bounded_queue_recovers(seed: int):
+    world = after(spike, seed, Defences(queue_s=UNBOUNDED, timeout_known=False))
     assert min(world.goodput(SOON, LATE)) < 0.97
     assert min(world.goodput(LATE, LAST)) >= 0.99
 
@@ -101,19 +101,19 @@ def test_of_who_does_not_tell_the_bounded_queue_takes_care(seed: int):
 @seeds
 @triggers
 def test_without_the_abort_on_disconnect_a_long_queue_never_recovers(trigger: Trigger, seed: int):
-    lasting = after(trigger, seed, Defences(queue_s=DEFAULT_BOUND_S, told=False, abort=False))
+    lasting = after(trigger, seed, Defences(queue_s=DEFAULT_BOUND_S, timeout_known=False, abort=False))
     assert max(lasting.goodput(SOON, LAST)) < 0.1
-    passing = after(trigger, seed, Defences(queue_s=DEFAULT_BOUND_S, told=False))
+    passing = after(trigger, seed, Defences(queue_s=DEFAULT_BOUND_S, timeout_known=False))
     assert min(passing.goodput(LATE, LAST)) >= 0.99
 
 
 @triggers
 def test_without_both_it_never_recovers(trigger: Trigger):
-    world = after(trigger, 1, Defences(queue_s=UNBOUNDED, told=False, abort=False))
+    world = after(trigger, 1, Defences(queue_s=UNBOUNDED, timeout_known=False, abort=False))
     assert max(world.goodput(SOON, LAST)) < 0.1
 
 
-# One of two engines dies, and the other can just do the work alone; later the dead one comes back.
+# One of two engines dies, and the other can just carry the load; later the dead engine comes back.
 
 DEAD, FOUND_OUT, BACK = 30.0, 40.0, 90.0
 

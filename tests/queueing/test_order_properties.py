@@ -1,4 +1,4 @@
-"""Under any interleaving nobody is lost, served twice or out of turn, and no permit is made or lost."""
+"""Under any interleaving no call is lost, served twice or out of turn, and no permit is created or lost."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, Rejection
 from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import CREDIT_RETAINED, HALF_LIFE_S
 from gateway.queueing.upstream_queue import AGING_S, UpstreamQueue, Waiter
-from gateway.queueing.waiting_room import WaitingRoom
+from gateway.queueing.waiting_room import GRANTED_AT_ONCE, WaitingRoom
 
 KEYS = st.sampled_from("abcd")
 PRIORITIES = st.sampled_from([INTERACTIVE, INTERACTIVE, BATCH])
@@ -22,7 +22,7 @@ PICK = st.integers(0, 10**6)
 
 
 class Ledger:
-    """The counters of a line, kept in the plain way: each decays by itself."""
+    """A simple model of the counters: each decays separately."""
 
     def __init__(self) -> None:
         self.counters: dict[str, tuple[float, float]] = {}
@@ -37,14 +37,14 @@ class Ledger:
         self.counters[key] = (self.value(key, now) + tokens, now)
 
     def enter(self, key: str, calls: list[Waiter], under_way: list[Waiter], now: float) -> None:
-        """`calls` are those that wait or have a permit, before this key's first one."""
+        """`calls` wait or hold a permit, before this key's first call."""
         others = {other.key for other in calls} or self.last
         if key in others:
             return
 
         def settled(other: str) -> float:
             expected = (
-                one.tokens * 0.5 ** ((now - one.since) / HALF_LIFE_S) for one in under_way if one.key == other
+                call.tokens * 0.5 ** ((now - call.since) / HALF_LIFE_S) for call in under_way if call.key == other
             )
             return self.value(other, now) - sum(expected)
 
@@ -56,13 +56,13 @@ class Ledger:
 
 
 class Room(RuleBasedStateMachine):
-    """A room with a free line and a paced one, beside lists of who should be where."""
+    """A room with an unpaced and a paced queue, and a model of where each waiter should be."""
 
     @initialize(max_queue=st.sampled_from([0, 1, 3, 8, 100]), permits=st.integers(1, 3))
     def open(self, max_queue: int, permits: int) -> None:
         self.now, self.max_queue = 5000.0, max_queue
         self.room = WaitingRoom(max_queue)
-        self.lines = [UpstreamQueue("free", permits), UpstreamQueue("paced", permits, Pace(30, 1500))]
+        self.queues = [UpstreamQueue("free", permits), UpstreamQueue("paced", permits, Pace(30, 1500))]
         self.ledgers = [Ledger(), Ledger()]
         self.waiting: list[list[Waiter]] = [[], []]  # in order of arrival
         self.going: list[list[Waiter]] = [[], []]
@@ -93,9 +93,9 @@ class Room(RuleBasedStateMachine):
         assert chosen is next(rival for rival in rivals if rival.key == chosen.key)
 
     def paced(self, at: int) -> None:
-        """What a layer does after an arrival on a line with a free permit."""
-        if self.lines[at].free > 0:
-            self.handed(at, self.room.next(self.lines[at], self.now))
+        """What a layer does after an arrival on a queue with a free permit."""
+        if self.queues[at].free > 0:
+            self.handed(at, self.room.grant_next(self.queues[at], self.now))
 
     @rule(
         at=st.integers(0, 1),
@@ -106,27 +106,27 @@ class Room(RuleBasedStateMachine):
     )
     def arrive(self, at: int, key: str, priority: Priority, tokens: int, patience: float) -> None:
         waiter = Waiter(key, priority, tokens, self.now + patience, self.now)
-        told = self.room.arrive(self.lines[at], waiter, self.now)
-        if told is None:
+        outcome = self.room.arrive(self.queues[at], waiter, self.now)
+        if outcome is GRANTED_AT_ONCE:
             assert not self.waiting[at]
             self.ledgers[at].enter(key, self.going[at], self.going[at], self.now)
             self.goes(at, waiter)
-        elif isinstance(told, Rejection):
-            assert told.kind in (QUEUE_FULL, DEADLINE_IN_QUEUE)
-            assert told.retry_after is not None
-            assert 0.001 <= told.retry_after < math.inf
+        elif isinstance(outcome, Rejection):
+            assert outcome.kind in (QUEUE_FULL, DEADLINE_IN_QUEUE)
+            assert outcome.retry_after is not None
+            assert 0.001 <= outcome.retry_after < math.inf
         else:
-            if told.victim is not None:
-                self.displaced(waiter, *told.victim)
+            if outcome.victim is not None:
+                self.displaced(waiter, *outcome.victim)
             calls = self.waiting[at] + self.going[at]
             self.ledgers[at].enter(key, calls, self.going[at], self.now)
             self.waiting[at].append(waiter)
-            if told.victim is not None:
-                self.paced(self.lines.index(told.victim[1]))
+            if outcome.victim is not None:
+                self.paced(self.queues.index(outcome.victim[1]))
             self.paced(at)
 
-    def displaced(self, newcomer: Waiter, victim: Waiter, line: UpstreamQueue) -> None:
-        everyone = [waiter for line in self.waiting for waiter in line]
+    def displaced(self, newcomer: Waiter, victim: Waiter, queue: UpstreamQueue) -> None:
+        everyone = [waiter for waiting in self.waiting for waiter in waiting]
         assert len(everyone) == self.max_queue
         batch = any(waiter.priority == BATCH for waiter in everyone)
         assert victim.priority == (BATCH if batch else INTERACTIVE)
@@ -136,8 +136,8 @@ class Room(RuleBasedStateMachine):
         sizes = {peer.key: sum(other.key == peer.key for other in peers) for peer in peers}
         assert sizes[victim.key] == max(sizes.values())
         assert victim.number == max(peer.number for peer in peers if peer.key == victim.key)
-        self.waiting[self.lines.index(line)].remove(victim)
-        self.left(self.lines.index(line), victim)
+        self.waiting[self.queues.index(queue)].remove(victim)
+        self.left(self.queues.index(queue), victim)
 
     def left(self, at: int, waiter: Waiter) -> None:
         if all(other.key != waiter.key for other in self.waiting[at] + self.going[at]):
@@ -153,13 +153,13 @@ class Room(RuleBasedStateMachine):
             refund = (used - waiter.tokens) * 0.5 ** ((self.now - waiter.since) / HALF_LIFE_S)
             self.ledgers[at].charge(waiter.key, refund, self.now)
         self.left(at, waiter)
-        line = self.lines[at]
+        queue = self.queues[at]
         if sent:
-            self.handed(at, self.room.release(line, waiter, used, self.now))
+            self.handed(at, self.room.release(queue, waiter, used, self.now))
         else:
-            self.handed(at, self.room.give_back(line, waiter, self.now))
-        assert self.room.release(line, waiter, used, self.now) == []
-        assert self.room.give_back(line, waiter, self.now) == []
+            self.handed(at, self.room.give_back(queue, waiter, self.now))
+        assert self.room.release(queue, waiter, used, self.now) == []
+        assert self.room.give_back(queue, waiter, self.now) == []
 
     @precondition(lambda self: any(self.waiting))
     @rule(pick=PICK)
@@ -167,8 +167,8 @@ class Room(RuleBasedStateMachine):
         at = 0 if self.waiting[0] and (pick % 2 or not self.waiting[1]) else 1
         waiter = self.waiting[at].pop(pick % len(self.waiting[at]))
         self.left(at, waiter)
-        self.handed(at, self.room.leave(self.lines[at], waiter, self.now))
-        assert self.room.leave(self.lines[at], waiter, self.now) == []
+        self.handed(at, self.room.leave(self.queues[at], waiter, self.now))
+        assert self.room.leave(self.queues[at], waiter, self.now) == []
 
     @rule(seconds=st.sampled_from([0.001, 0.5, 3.0, 40.0, 5000.0]))
     def time_passes(self, seconds: float) -> None:
@@ -179,47 +179,47 @@ class Room(RuleBasedStateMachine):
         self.now = end
 
     def next_event(self) -> float:
-        held = [line.held_until for line in self.lines if line.held_until]
+        held = [queue.held_until for queue in self.queues if queue.held_until]
         ends = [waiter.deadline for waiters in self.waiting for waiter in waiters]
         return min(held + ends, default=math.inf)
 
     def ring(self) -> None:
-        """The timers: of the paces and of the callers' deadlines."""
+        """Fire the timers of the paces and of the callers' deadlines."""
         self.now += 0.001
-        for at, line in enumerate(self.lines):
-            for waiter in [one for one in self.waiting[at] if one.deadline <= self.now]:
+        for at, queue in enumerate(self.queues):
+            for waiter in [each for each in self.waiting[at] if each.deadline <= self.now]:
                 if waiter in self.waiting[at]:
                     self.waiting[at].remove(waiter)
                     self.left(at, waiter)
-                    self.handed(at, self.room.leave(line, waiter, self.now))
-                    assert self.room.too_late(line, waiter, self.now).kind is DEADLINE_IN_QUEUE
-            if line.held_until and line.held_until <= self.now:
-                self.handed(at, self.room.next(line, self.now))
+                    self.handed(at, self.room.leave(queue, waiter, self.now))
+                    assert self.room.too_late(queue, waiter, self.now).kind is DEADLINE_IN_QUEUE
+            if queue.held_until and queue.held_until <= self.now:
+                self.handed(at, self.room.grant_next(queue, self.now))
 
     @invariant()
-    def everybody_is_where_he_should_be(self) -> None:
-        for line, waiting, going in zip(self.lines, self.waiting, self.going, strict=True):
-            assert 0 <= line.free == line.permits - len(going)
-            assert line.waiting == len(waiting)
-            assert set(line.keys) == {waiter.key for waiter in waiting}
-            assert line.active == Counter(waiter.key for waiter in waiting + going)
-            if waiting and line.free:
-                assert line.held_until > self.now, "a free permit is held back by the pace only"
-            assert line.held_until == 0.0 or waiting
+    def every_waiter_is_where_it_should_be(self) -> None:
+        for queue, waiting, going in zip(self.queues, self.waiting, self.going, strict=True):
+            assert 0 <= queue.free == queue.permits - len(going)
+            assert queue.waiting == len(waiting)
+            assert set(queue.keys) == {waiter.key for waiter in waiting}
+            assert queue.active == Counter(waiter.key for waiter in waiting + going)
+            if waiting and queue.free:
+                assert queue.held_until > self.now, "a free permit is held back by the pace only"
+            assert queue.held_until == 0.0 or waiting
         assert self.room.waiting == sum(map(len, self.waiting)) <= self.max_queue
 
     def teardown(self) -> None:
         if not hasattr(self, "room"):
             return
         while any(self.going) or any(self.waiting):
-            for at, line in enumerate(self.lines):
+            for at, queue in enumerate(self.queues):
                 while self.going[at]:
                     waiter = self.going[at].pop()
-                    self.handed(at, self.room.release(line, waiter, None, self.now))
-                self.now = max(self.now, line.held_until) + 0.001
-                self.handed(at, self.room.next(line, self.now))
-        for line in self.lines:
-            assert (line.free, line.waiting, line.keys, line.active) == (line.permits, 0, {}, {})
+                    self.handed(at, self.room.release(queue, waiter, None, self.now))
+                self.now = max(self.now, queue.held_until) + 0.001
+                self.handed(at, self.room.grant_next(queue, self.now))
+        for queue in self.queues:
+            assert (queue.free, queue.waiting, queue.keys, queue.active) == (queue.permits, 0, {}, {})
         assert self.room.waiting == 0
 
 
@@ -234,32 +234,32 @@ TestRoom.settings = examples(120)
     st.sampled_from([1, 10, 100]),
     st.sampled_from([0.01, 0.3, 2.0]),
 )
-def test_an_aged_batch_call_waits_for_what_the_others_are_behind_and_one_call_of_each(
+def test_an_aged_batch_call_waits_for_the_deficit_of_other_keys_and_one_call_of_each(
     past: list[tuple[str, int]], sizes: list[int], own: int, gap: float
 ):
-    """All other keys always have an interactive call waiting, whatever was before and however large it is."""
-    room, line, now = WaitingRoom(100), UpstreamQueue("local", 1), 5000.0
+    """All other keys always have an interactive call waiting, whatever their history and call sizes."""
+    room, queue, now = WaitingRoom(100), UpstreamQueue("local", 1), 5000.0
     for key, tokens in past:
         waiter = Waiter(key, INTERACTIVE, tokens, math.inf, now)
-        assert room.arrive(line, waiter, now) is None
-        room.release(line, waiter, tokens, now)
+        assert room.arrive(queue, waiter, now) is GRANTED_AT_ONCE
+        room.release(queue, waiter, tokens, now)
     going = Waiter("a", INTERACTIVE, 1, math.inf, now)
-    room.arrive(line, going, now)
+    room.arrive(queue, going, now)
     old = Waiter("a", BATCH, own, math.inf, now)
-    room.arrive(line, old, now)
+    room.arrive(queue, old, now)
     aged, counters, releases, served = now + AGING_S, {}, 0, dict.fromkeys("bcd", 0.0)
     while going is not old:
         for key in "bcd":
-            if key not in line.keys:
+            if key not in queue.keys:
                 tokens = sizes[(releases + ord(key)) % len(sizes)]
-                room.arrive(line, Waiter(key, INTERACTIVE, tokens, math.inf, now), now)
+                room.arrive(queue, Waiter(key, INTERACTIVE, tokens, math.inf, now), now)
         now += gap
         if now >= aged and not counters:
-            counters = {key: line.token_counter.of(key) for key in "abcd"}
-        (going,) = room.release(line, going, None, now)
+            counters = {key: queue.token_counter.of(key) for key in "abcd"}
+        (going,) = room.release(queue, going, None, now)
         releases += 1
         if counters and going is not old:
             behind = counters["a"] - (counters[going.key] + served[going.key])
             assert behind >= -1e-6 * abs(counters["a"])
-            served[going.key] += going.tokens * line.token_counter.weight(now)
-    assert counters, "its class kept it until it had aged"
+            served[going.key] += going.tokens * queue.token_counter.weight(now)
+    assert counters, "its class held it until it had aged"

@@ -1,4 +1,4 @@
-"""Whatever is sent and whenever, no minute sees more than the upstream allows, and nobody waits for ever."""
+"""Whatever is sent and whenever, no minute sees more than the upstream allows, and no call waits forever."""
 
 import math
 
@@ -15,7 +15,7 @@ ARRIVALS = st.lists(
 
 
 def went(pace: Pace, arrivals: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    """When each call went that could go at all, one after the other, as a line holds them."""
+    """When the calls that can go at all went, each after the call before it, as in a queue."""
     now, gone, out = 5000.0, 5000.0, []
     for gap, tokens in arrivals:
         now += gap
@@ -28,7 +28,7 @@ def went(pace: Pace, arrivals: list[tuple[float, int]]) -> list[tuple[float, int
             at += max(0.001, wait)  # as timers do
             wait = pace.wait(tokens, at)
             tries += 1
-            assert tries <= 5, "what it tells to wait is honest"
+            assert tries <= 5, "the reported wait is sufficient"
         pace.note(tokens, at)
         out.append((at, tokens))
         gone = at
@@ -37,9 +37,7 @@ def went(pace: Pace, arrivals: list[tuple[float, int]]) -> list[tuple[float, int
 
 @examples(200)
 @given(RATES, RATES.map(lambda rate: rate and 10 * rate), ARRIVALS)
-def test_no_minute_sees_more_than_the_rate(
-    rpm: float | None, tpm: float | None, arrivals: list[tuple[float, int]]
-):
+def test_no_minute_sees_more_than_the_rate(rpm: float | None, tpm: float | None, arrivals: list[tuple[float, int]]):
     out = went(Pace(rpm, tpm), arrivals)
     for at, _ in out:
         window = [tokens for then, tokens in out if at <= then <= at + 60.0]

@@ -1,4 +1,4 @@
-"""How fast calls may go to an upstream that states a rate, case by case."""
+"""Pacing towards an upstream that states a rate, case by case."""
 
 import math
 
@@ -10,9 +10,9 @@ from gateway.queueing.pacing import Pace
 
 
 def sent(pace: Pace, tokens: int, now: float) -> float:
-    """Send it as soon as it may go; gives that moment."""
+    """Send a call as soon as the pace lets it go, and return that moment."""
     now += pace.wait(tokens, now)
-    while (more := pace.wait(tokens, now)) > 0.0:  # what floats leave over
+    while (more := pace.wait(tokens, now)) > 0.0:  # float rounding
         assert more < 1e-6
         now += 1e-6
     pace.note(tokens, now)
@@ -47,11 +47,11 @@ def test_no_minute_sees_more_than_the_rate_though_the_meter_would_let_it():
     pace = Pace(60, None)
     times = [sent(pace, 1, 100.0) for _ in range(200)]
     assert all(later - earlier > 60 for earlier, later in zip(times, times[60:], strict=False))
-    assert times[-1] - times[0] < 199 * SPAN_S / 60 + 1  # and not much less than it
+    assert times[-1] - times[0] < 199 * SPAN_S / 60 + 1  # and not much slower than the rate
 
 
 def test_rate_07_a_large_call_goes_within_two_windows_in_its_turn():
-    """The room gives the turns; here each waits for the one before it."""
+    """Each call waits for the call before it, as the waiting room arranges."""
     pace, now = Pace(None, 60), 100.0
     assert sent(pace, 20, now) == now
     large = sent(pace, 60, now)
@@ -64,7 +64,7 @@ def test_a_share_of_less_than_one_call_a_minute_is_slower_than_a_minute():
     assert [sent(pace, 1, 100.0) for _ in range(3)] == pytest.approx([100, 220, 340])
 
 
-def test_what_was_sent_a_minute_ago_is_forgotten():
+def test_calls_older_than_a_minute_do_not_count():
     window = Window(2, 100)
     window.note(60, 100.0)
     window.note(40, 110.0)
@@ -75,32 +75,32 @@ def test_what_was_sent_a_minute_ago_is_forgotten():
     assert window.wait(60, 100.0 + SPAN_S) == 0.0
 
 
-def test_it_tells_how_long_a_queue_lasts():
-    assert Pace(60, 6000).lasts(10, 100) == 10.0
-    assert Pace(60, 6000).lasts(10, 2000) == 20.0
-    assert Pace(None, None).lasts(10, 2000) == 0.0
+def test_the_drain_time_of_a_queue_follows_the_rate():
+    assert Pace(60, 6000).drain_time(10, 100) == 10.0
+    assert Pace(60, 6000).drain_time(10, 2000) == 20.0
+    assert Pace(None, None).drain_time(10, 2000) == 0.0
 
 
-# The upstream's own word.
+# The quota that the upstream advertises.
 
 NOTHING_LEFT = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "12s"}
 
 
-def test_with_no_calls_left_all_wait_for_the_reset():
+def test_without_remaining_calls_all_wait_for_the_reset():
     pace = Pace(6000, None)
     pace.learn(NOTHING_LEFT, 100.0)
     assert pace.wait(1, 100.0) == 12.0
     assert pace.wait(1, 112.0) == 0.0
 
 
-def test_a_call_with_more_tokens_than_are_left_waits_and_a_smaller_one_goes():
+def test_a_call_with_more_tokens_than_remain_waits_and_a_smaller_call_goes():
     pace = Pace(None, 60_000)
     pace.learn({"x-ratelimit-remaining-tokens": "500", "x-ratelimit-reset-tokens": "1m30.5s"}, 100.0)
     assert pace.wait(501, 100.0) == LONGEST_S
     assert pace.wait(500, 100.0) == 0.0
 
 
-def test_what_is_sent_is_taken_off_until_a_newer_answer():
+def test_calls_are_deducted_until_a_newer_answer():
     pace = Pace(6000, None)
     pace.learn({**NOTHING_LEFT, "x-ratelimit-remaining-requests": "1"}, 100.0)
     assert sent(pace, 1, 100.0) == 100.0
@@ -149,7 +149,14 @@ def test_no_durations(text: str):
         {**NOTHING_LEFT, "x-ratelimit-reset-requests": "0s"},
     ],
 )
-def test_nonsense_and_halves_tell_nothing(headers: dict[str, str]):
+def test_malformed_and_incomplete_headers_are_ignored(headers: dict[str, str]):
     pace = Pace(6000, None)
     pace.learn(headers, 100.0)
     assert pace.wait(1, 100.0) == 0.0
+
+
+def test_a_limit_of_zero_or_minus_one_says_nothing():
+    for odd in ({"x-ratelimit-limit-requests": "0"}, {"x-ratelimit-remaining-requests": "-1"}):
+        pace = Pace(6000, None)
+        pace.learn({**NOTHING_LEFT, **odd}, 0.0)
+        assert pace.wait(1, 0.0) == 0.0

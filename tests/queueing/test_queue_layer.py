@@ -1,43 +1,38 @@
-"""The waiting for a permit, in virtual time."""
+"""Waiting for a permit, in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from doubles.virtual_time import run
+from doubles.virtual_time import run, virtual
+from kit.calls import make_call
+from kit.pipeline_scene import PipelineScene
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Reply, Stream, TokenEstimate, TokenUsage
+from gateway.core.call import Call, Candidate, Reply, Stream, TokenEstimate, TokenUsage
 from gateway.core.caller import BATCH, INTERACTIVE, Caller, Priority
 from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, ErrorKind, Rejection
-from gateway.queueing.layer import QueueLayer
 from gateway.queueing.pacing import Pace
 from gateway.queueing.upstream_queue import UpstreamQueue
-from gateway.queueing.waiting_room import WaitingRoom
 
 Task = asyncio.Task[Reply | Rejection]
 
 STREAM = cast(Stream, object())
 
 
-class Scene:
-    """A queue before one upstream that answers when it is told to, or after `hold` seconds."""
+class Scene(PipelineScene):
+    """A queue layer before one upstream that answers on demand, or after `hold` seconds."""
 
     def __init__(
         self, permits: int = 1, max_queue: int = 100, pace: Pace | None = None, hold: float | None = None
     ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.line = UpstreamQueue("local", permits, pace)
-        self.waits: list[float] = []
-        self.lines = {"local": self.line}
-        waited = {"local": self.waits.append, "other": self.waits.append}
-        self.queue = QueueLayer(WaitingRoom(max_queue), self.lines, self.loop.time, waited, lambda call: None)
-        self.handle = self.queue(self.upstream)
+        super().__init__(permits=permits, max_queue=max_queue, pace=pace)
+        self.queue = self.queues["local"]
+        self.handle = self.queue_layer(self.upstream)
         self.hold = hold
         self.sent: list[tuple[str, float]] = []  # key, and seconds since the beginning
         self.answers: list[asyncio.Future[None]] = []
-        self.started = self.loop.time()
 
     async def upstream(self, call: Call) -> Reply | Rejection:
         assert call.caller is not None
@@ -59,7 +54,7 @@ class Scene:
         priority: Priority = INTERACTIVE,
         upstream: str = "local",
     ) -> Call:
-        call = Call(CHAT, "id", Credentials(None, None, None), self.loop.time())
+        call = make_call(now=self.loop.time())
         call.caller, call.candidate = Caller(key, None), Candidate(upstream, "up", b'"up"')
         call.stream, call.priority = stream, priority
         call.estimate = None if tokens is None else TokenEstimate(tokens // 2, tokens - tokens // 2, False)
@@ -68,7 +63,7 @@ class Scene:
         return call
 
     async def served(self, call: Call, after: Awaitable[object] | None = None) -> Reply | Rejection:
-        """The call's life at the edge; `after` is the client's time to take the answer."""
+        """Handle the call as the server does; `after` is how long the client takes to read the answer."""
         try:
             reply = await self.handle(call)
             if after is not None:
@@ -78,42 +73,18 @@ class Scene:
             call.lease.settle(call, self.loop.time())
 
     async def start(self, call: Call, after: Awaitable[object] | None = None) -> Task:
-        """On its way, as far as it comes."""
+        """Start the call and run until it blocks."""
         task = asyncio.create_task(self.served(call, after))
         await self.settled()
         return task
 
-    async def settled(self) -> None:
-        """All that can happen now has happened."""
-        for _ in range(10):
-            await asyncio.sleep(0)
-
-    async def at(self, seconds: float) -> None:
-        """So many seconds after the beginning."""
-        await asyncio.sleep(self.started + seconds - self.loop.time())
-        await self.settled()
-
     def empty(self) -> bool:
-        """Nobody waits or holds anything, and no timer is left."""
-        held = [*self.queue.depth().values(), *self.queue.in_flight().values()]
-        return not any(held) and not self.timers()
-
-    def timers(self) -> list[asyncio.TimerHandle]:
-        """Timers that will ring."""
-        return [timer for timer in self.loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """The test, on a loop whose time jumps."""
-
-    def runs() -> None:
-        run(test())
-
-    return runs
+        """Whether no call waits or holds a permit, and no timer is left."""
+        return self.idle() and not self.timers()
 
 
 @virtual
-async def test_a_free_permit_lets_a_call_pass_and_leaves_nothing_behind():
+async def test_with_a_free_permit_a_call_passes_and_leaves_nothing_behind():
     scene = Scene(hold=2.0)
     call = scene.call()
     assert isinstance(await scene.served(call), Reply)
@@ -123,7 +94,7 @@ async def test_a_free_permit_lets_a_call_pass_and_leaves_nothing_behind():
 
 
 @virtual
-async def test_who_goes_at_once_makes_neither_future_nor_timer():
+async def test_a_call_that_passes_at_once_creates_neither_future_nor_timer():
     scene = Scene()
     call = scene.call(stream=True, patience=60.0)
     begun = scene.handle(call)
@@ -136,7 +107,7 @@ async def test_who_goes_at_once_makes_neither_future_nor_timer():
 
 
 @virtual
-async def test_the_others_wait_for_a_permit():
+async def test_further_calls_wait_for_a_permit():
     scene = Scene(permits=2, hold=2.0)
     calls = [scene.call() for _ in range(5)]
     await asyncio.gather(*map(scene.served, calls))
@@ -147,16 +118,16 @@ async def test_the_others_wait_for_a_permit():
 
 
 @virtual
-async def test_the_gauges_tell_who_goes_and_who_waits():
+async def test_the_gauges_show_calls_in_flight_and_waiting():
     scene = Scene(permits=2)
     tasks = [await scene.start(scene.call()) for _ in range(5)]
-    assert (scene.queue.in_flight(), scene.queue.depth()) == ({"local": 2}, {"local": 3})
+    assert (scene.queue_layer.in_flight(), scene.queue_layer.depth()) == ({"local": 2}, {"local": 3})
     await cancelled(*tasks)
     assert scene.empty()
 
 
 @virtual
-async def test_the_first_class_and_the_lighter_key_go_first():
+async def test_the_higher_class_and_the_lighter_key_go_first():
     scene = Scene(hold=1.0)
     calls = [
         scene.call("x", tokens=100),
@@ -169,7 +140,7 @@ async def test_the_first_class_and_the_lighter_key_go_first():
 
 
 @virtual
-async def test_a_whole_answers_permit_does_not_wait_for_a_slow_client():
+async def test_the_permit_of_a_complete_answer_does_not_wait_for_a_slow_client():
     scene = Scene(hold=1.0)
     slow = scene.loop.create_future()
     first = await scene.start(scene.call(), after=slow)
@@ -182,7 +153,7 @@ async def test_a_whole_answers_permit_does_not_wait_for_a_slow_client():
 
 
 @virtual
-async def test_a_streams_permit_is_held_to_its_last_byte():
+async def test_the_permit_of_a_stream_is_held_to_its_last_byte():
     scene = Scene(hold=1.0)
     first = await scene.start(scene.call(stream=True), after=asyncio.sleep(9.0))
     await scene.served(scene.call(stream=True))
@@ -205,7 +176,7 @@ async def fails(stream: bool) -> None:
 
 
 @virtual
-async def test_a_failure_gives_the_permit_back():
+async def test_a_failure_returns_the_permit():
     for stream in (False, True):
         await fails(stream)
 
@@ -214,18 +185,18 @@ async def test_a_failure_gives_the_permit_back():
 async def test_the_real_tokens_are_charged():
     scene = Scene(hold=0.0)
     await scene.served(scene.call(tokens=1000))
-    used = scene.line.token_counter.of("a") / scene.line.token_counter.weight(scene.loop.time())
+    used = scene.queue.token_counter.of("a") / scene.queue.token_counter.weight(scene.loop.time())
     assert used == pytest.approx(10)
 
 
 @virtual
-async def test_of_a_stream_that_was_left_what_had_passed_is_charged():
+async def test_an_abandoned_stream_is_charged_for_what_had_passed():
     scene = Scene()
     call = scene.call(tokens=1000, stream=True)
     task = await scene.start(call)
     call.generated = 20
     await cancelled(task)
-    used = scene.line.token_counter.of("a") / scene.line.token_counter.weight(scene.loop.time())
+    used = scene.queue.token_counter.of("a") / scene.queue.token_counter.weight(scene.loop.time())
     assert used == pytest.approx(520)
 
 
@@ -233,17 +204,15 @@ async def test_of_a_stream_that_was_left_what_had_passed_is_charged():
 async def test_a_call_without_an_estimate_counts_as_one_token():
     scene = Scene()
     task = await scene.start(scene.call(tokens=None))
-    assert scene.line.token_counter.of("a") / scene.line.token_counter.weight(
-        scene.loop.time()
-    ) == pytest.approx(1)
+    assert scene.queue.token_counter.of("a") / scene.queue.token_counter.weight(scene.loop.time()) == pytest.approx(1)
     await cancelled(task)
 
 
-# Refusals.
+# Rejections.
 
 
 @virtual
-async def test_a_full_room_refuses():
+async def test_a_full_room_rejects():
     scene = Scene(max_queue=0)
     going = await scene.start(scene.call())
     assert kind_of(await scene.served(scene.call())) is QUEUE_FULL
@@ -252,7 +221,7 @@ async def test_a_full_room_refuses():
 
 
 @virtual
-async def test_who_gives_way_is_told():
+async def test_an_evicted_call_is_rejected():
     scene = Scene(max_queue=2, hold=5.0)
     going, stays, gives_way = [await scene.start(scene.call()) for _ in range(3)]
     other = await scene.start(scene.call("b"))
@@ -263,13 +232,13 @@ async def test_who_gives_way_is_told():
 
 
 @virtual
-async def test_a_wait_that_outlasts_the_caller_is_refused_at_the_door():
+async def test_a_wait_that_outlasts_the_caller_is_rejected_at_once():
     scene = Scene(hold=4.0)
     await scene.served(scene.call())
     going = await scene.start(scene.call())
-    refusal = await scene.served(scene.call(patience=3.0))
-    assert kind_of(refusal) is DEADLINE_IN_QUEUE
-    assert refusal.retry_after == 4.0
+    rejection = await scene.served(scene.call(patience=3.0))
+    assert kind_of(rejection) is DEADLINE_IN_QUEUE
+    assert rejection.retry_after == 4.0
     await going
     assert scene.empty()
 
@@ -279,11 +248,11 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_wait():
     scene = Scene()
     going = await scene.start(scene.call())
     call = scene.call(patience=3.0)
-    refusal = await scene.served(call)
-    assert kind_of(refusal) is DEADLINE_IN_QUEUE
+    rejection = await scene.served(call)
+    assert kind_of(rejection) is DEADLINE_IN_QUEUE
     assert call.queue_s == pytest.approx(3.0)
     assert scene.waits == [0.0, pytest.approx(3.0)]
-    assert scene.queue.depth() == {"local": 0}
+    assert scene.queue_layer.depth() == {"local": 0}
     await cancelled(going)
     assert scene.empty()
 
@@ -304,7 +273,7 @@ async def test_a_call_that_went_in_time_is_not_ended_by_its_deadline():
 
 
 @virtual
-async def test_a_call_larger_than_the_rate_is_refused_at_once():
+async def test_a_call_larger_than_the_rate_is_rejected_at_once():
     scene = Scene(pace=Pace(None, 600))
     for input_tokens, output, capped in [(601, 0, False), (300, 301, True)]:
         call = scene.call()
@@ -314,25 +283,25 @@ async def test_a_call_larger_than_the_rate_is_refused_at_once():
 
 
 @virtual
-async def test_a_guess_makes_no_call_larger_than_the_rate():
+async def test_an_uncapped_estimate_makes_no_call_larger_than_the_rate():
     scene = Scene(pace=Pace(None, 600), hold=1.0)
     for call in (scene.call(), scene.call()):
         call.estimate = TokenEstimate(300, 5000, False)
         assert isinstance(await scene.served(call), Reply)
-    assert [at for _, at in scene.sent] == [0.0, 60.5]  # it took the whole minute
-    assert not any([*scene.queue.depth().values(), *scene.queue.in_flight().values()])
+    assert [at for _, at in scene.sent] == [0.0, 60.5]  # the first call used the whole minute
+    assert not any([*scene.queue_layer.depth().values(), *scene.queue_layer.in_flight().values()])
 
 
 # Leaving.
 
 
 @virtual
-async def test_who_leaves_while_waiting_frees_the_place_and_takes_no_permit():
+async def test_a_call_that_leaves_while_waiting_takes_no_permit():
     scene = Scene(max_queue=1, hold=5.0)
     going = await scene.start(scene.call())
     left = await scene.start(scene.call())
     await cancelled(left)
-    assert scene.queue.depth() == {"local": 0}
+    assert scene.queue_layer.depth() == {"local": 0}
     stays = await scene.start(scene.call("b"))
     await asyncio.gather(going, stays)
     assert [key for key, _ in scene.sent] == ["a", "b"]
@@ -351,13 +320,13 @@ def test_rate_09_a_permit_that_meets_a_cancellation_goes_to_the_next(first: str)
         steps = [lambda: over.lease.settle(over, scene.loop.time()), left.cancel]
         for step in steps if first == "grant" else reversed(steps):
             step()
-        assert not left.done()  # it has not run in between
+        assert not left.done()  # its task has not run in between
         with pytest.raises(asyncio.CancelledError):
             await left
         await scene.settled()
         assert [key for key, _ in scene.sent] == ["x", "b"]
-        assert scene.queue.in_flight() == {"local": 1}
-        assert scene.line.token_counter.of("a") == 0.0
+        assert scene.queue_layer.in_flight() == {"local": 1}
+        assert scene.queue.token_counter.of("a") == 0.0
         await cancelled(going, stays)
         assert scene.empty()
 
@@ -391,7 +360,7 @@ async def test_paced_calls_wait_and_do_not_fail():
 
 
 @virtual
-async def test_a_permit_that_comes_back_while_the_pace_holds_is_used_in_time():
+async def test_a_permit_returned_while_the_pace_holds_is_used_in_time():
     scene = Scene(permits=1, pace=Pace(60, None), hold=0.1)
     await asyncio.gather(scene.served(scene.call()), scene.served(scene.call()))
     assert [at for _, at in scene.sent] == pytest.approx([0, 1], abs=0.01)
@@ -399,16 +368,16 @@ async def test_a_permit_that_comes_back_while_the_pace_holds_is_used_in_time():
 
 
 @virtual
-async def test_who_was_held_behind_one_that_gave_way_goes_at_once():
+async def test_a_call_held_behind_an_evicted_call_goes_at_once():
     scene = Scene(permits=2, max_queue=2, pace=Pace(None, 600))
-    scene.lines["other"] = UpstreamQueue("other", 1)
+    scene.queues["other"] = UpstreamQueue("other", 1)
     going = [await scene.start(scene.call(tokens=300)), await scene.start(scene.call(upstream="other"))]
     large, small = (
         await scene.start(scene.call("l", tokens=400)),
         await scene.start(scene.call("s", tokens=1)),
     )
     await scene.at(40.0)
-    assert scene.queue.depth() == {"local": 2, "other": 0}
+    assert scene.queue_layer.depth() == {"local": 2, "other": 0}
     newcomer = await scene.start(scene.call("n", upstream="other"))
     assert kind_of(await large) is QUEUE_FULL
     assert scene.sent[-1] == ("s", 40.0)
@@ -417,7 +386,7 @@ async def test_who_was_held_behind_one_that_gave_way_goes_at_once():
 
 
 @virtual
-async def test_a_paced_line_has_one_timer():
+async def test_a_paced_queue_has_one_timer():
     scene = Scene(permits=10, pace=Pace(60, None))
     tasks = [await scene.start(scene.call()) for _ in range(5)]
     assert len(scene.timers()) == 1
@@ -426,7 +395,7 @@ async def test_a_paced_line_has_one_timer():
 
 
 @virtual
-async def test_rate_07_a_large_call_is_neither_starved_nor_in_the_way_for_long():
+async def test_rate_07_a_large_call_neither_starves_nor_blocks_for_long():
     scene = Scene(permits=50, pace=Pace(None, 60), hold=0.0)
     tasks = [await scene.start(scene.call("a", tokens=20)), await scene.start(scene.call("a", tokens=60))]
     for number in range(40):
@@ -439,14 +408,14 @@ async def test_rate_07_a_large_call_is_neither_starved_nor_in_the_way_for_long()
 
 
 @virtual
-async def test_the_upstreams_word_holds_calls_and_a_better_word_lets_them_go():
+async def test_an_advertised_quota_holds_calls_and_a_better_quota_releases_them():
     scene = Scene(permits=10, pace=Pace(6000, None), hold=0.0)
     word = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"}
-    scene.queue.learn("local", word)
+    scene.queue_layer.learn("local", word)
     first = await scene.start(scene.call())
     await scene.at(5.0)
     assert scene.sent == []
-    scene.queue.learn("local", {**word, "x-ratelimit-remaining-requests": "1"})
+    scene.queue_layer.learn("local", {**word, "x-ratelimit-remaining-requests": "1"})
     await first
     await scene.served(scene.call())
     assert [at for _, at in scene.sent] == pytest.approx([5.0, 25.0], abs=0.01)
@@ -456,7 +425,7 @@ async def test_the_upstreams_word_holds_calls_and_a_better_word_lets_them_go():
 @virtual
 async def test_an_upstream_without_a_rate_has_nothing_to_learn():
     scene = Scene(hold=0.0)
-    scene.queue.learn("local", {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"})
+    scene.queue_layer.learn("local", {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"})
     await scene.served(scene.call())
     assert scene.sent == [("a", 0.0)]
 
@@ -467,7 +436,7 @@ def kind_of(reply: Reply | Rejection) -> ErrorKind:
 
 
 async def cancelled(*tasks: Task) -> None:
-    """They are cancelled, and have ended so."""
+    """Cancel the tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A Redis that is slower than its time-out is as good as none: nobody waits, and the log is told once."""
+"""A Redis slower than its timeout counts as down: no caller waits, and the log says it once."""
 
 import asyncio
 import logging
@@ -12,16 +12,16 @@ from kit.linked import ask, link_to
 from gateway.redis.command import RedisFailure
 
 
-async def test_ops_10_100_ms_of_latency_hold_up_nobody_and_fill_no_log(caplog: pytest.LogCaptureFixture):
+async def test_ops_10_100_ms_of_latency_delay_no_caller_and_fill_no_log(caplog: pytest.LogCaptureFixture):
     counted: Counter[str] = Counter()
     caplog.set_level(logging.DEBUG, "sluice")
     async with FakeResp(ordinary) as slow:
-        link = link_to(slow.url, counted, timeout=0.02, rest=0.01)
+        link = link_to(slow.url, counted, timeout=0.02, retry_s=0.01)
         await link.start()
         slow.delay = 0.1
         with pytest.raises(RedisFailure):
             await ask(link, b"x")
-        # It is tried again and again, and nobody waits for that: a refusal takes no turn of the loop.
+        # It is retried again and again without a caller waiting: a rejection takes no turn of the loop.
         before = counted["timeout"]
         for tries in range(1, 4):
             await eventually(lambda tries=tries: counted["timeout"] >= before + tries, "another try")

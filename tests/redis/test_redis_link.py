@@ -1,4 +1,4 @@
-"""The link to Redis while Redis is well: one pipeline a round, every reply to its own caller."""
+"""The connection to a healthy Redis: one pipeline a round, each reply to its own caller."""
 
 import asyncio
 from collections import Counter
@@ -40,7 +40,7 @@ async def test_is_up_after_start_and_answers(link: PipelinedRedis, counted: Coun
     assert not counted
 
 
-async def test_what_is_asked_together_travels_together(link: PipelinedRedis, server: RedisServer):
+async def test_requests_made_together_travel_together(link: PipelinedRedis, server: RedisServer):
     before = _commands_read(server)
     texts = [b"%d" % number for number in range(60)]
     assert await asyncio.gather(*(ask(link, text) for text in texts)) == texts
@@ -50,9 +50,7 @@ async def test_what_is_asked_together_travels_together(link: PipelinedRedis, ser
 
 def _commands_read(server: RedisServer) -> int:
     text = server.command("INFO", "stats").decode()
-    return int(
-        next(line for line in text.splitlines() if line.startswith("total_reads_processed")).partition(":")[2]
-    )
+    return int(next(line for line in text.splitlines() if line.startswith("total_reads_processed")).partition(":")[2])
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -88,21 +86,21 @@ async def test_a_call_whose_caller_left_in_time_is_never_sent(link: PipelinedRed
     assert await ask(link, b"", _LENGTH) == b"1"
 
 
-async def test_a_posted_call_is_done_before_what_is_asked_later(link: PipelinedRedis):
+async def test_an_enqueued_command_is_executed_before_later_requests(link: PipelinedRedis):
     done = post(link, b"a")
     assert await ask(link, b"b", APPEND) == b"b"
     assert await done == b"a"
     assert await ask(link, b"", _ITEMS) == b"a,b"
 
 
-async def test_first_goes_before_all_that_waits(link: PipelinedRedis):
+async def test_first_precedes_everything_that_waits(link: PipelinedRedis):
     later = post(link, b"later")
     first = post(link, b"first", first=True)
     assert await asyncio.gather(later, ask(link, b"asked", APPEND), first) == [b"later", b"asked", b"first"]
     assert await ask(link, b"", _ITEMS) == b"first,later,asked"
 
 
-async def test_stop_sends_what_was_posted_and_ends_the_rest(
+async def test_stop_sends_what_is_enqueued_and_fails_the_rest(
     server: RedisServer, link: PipelinedRedis, counted: Counter[str]
 ):
     second = link_to(server.url, counted)
@@ -127,9 +125,7 @@ async def test_a_connection_that_redis_closed_while_idle_costs_no_call(
     assert not counted
 
 
-async def test_scripts_that_redis_lost_are_sent_again(
-    link: PipelinedRedis, server: RedisServer, counted: Counter[str]
-):
+async def test_scripts_that_redis_lost_are_sent_again(link: PipelinedRedis, server: RedisServer, counted: Counter[str]):
     server.command("SCRIPT", "FLUSH", "SYNC")
     assert await asyncio.gather(*(ask(link, b"%d" % n) for n in range(5))) == [b"%d" % n for n in range(5)]
     assert await ask(link, b"x") == b"x"
@@ -138,7 +134,7 @@ async def test_scripts_that_redis_lost_are_sent_again(
 
 async def test_the_probe_is_sent_at_each_beat(server: RedisServer, counted: Counter[str]):
     server.command("FLUSHALL")
-    link = link_to(server.url, counted, beat=0.01)
+    link = link_to(server.url, counted, heartbeat_s=0.01)
     await link.start()
     server.command("DEL", "probe")
     await eventually(lambda: server.command("EXISTS", "probe") == b":1\r\n", "the probe wrote its key again")

@@ -1,30 +1,24 @@
-"""Attempts in virtual time: whom they call when, what they pay, what they leave behind."""
+"""Attempts in virtual time: which upstreams they call when, what they pay, what they leave behind."""
 
 import asyncio
+import gc
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 import pytest
-from doubles.virtual_time import run
+from doubles.virtual_time import run, virtual
+from kit.calls import make_call
+from kit.pipeline_scene import PipelineScene
+from tenacity import AsyncRetrying
 
 from gateway.cache.accounting import CacheMetrics
 from gateway.cache.layer import CacheLayer
 from gateway.cache.lookup import CachePolicy
 from gateway.cache.single_flight import Flights
 from gateway.cache.store import CacheEntry, CacheHit
-from gateway.core.call import (
-    CHAT,
-    EMBEDDINGS,
-    Call,
-    Candidate,
-    Credentials,
-    Reply,
-    Route,
-    Stream,
-    TokenEstimate,
-)
+from gateway.core.call import EMBEDDINGS, Call, Candidate, Reply, Route, Stream, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONNECT,
@@ -44,13 +38,11 @@ from gateway.core.errors import (
     UpstreamFailure,
     upstream_status,
 )
-from gateway.queueing.layer import QueueLayer
-from gateway.queueing.upstream_queue import UpstreamQueue
-from gateway.queueing.waiting_room import WaitingRoom
 from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
 from gateway.resilience.circuit_breaker import CLOSED, OPEN, CircuitBreaker
 from gateway.resilience.layer import attempts
 from gateway.resilience.retry_budget import RetryBudget
+from gateway.resilience.upstream_breakers import UpstreamBreakers
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.call_usage import NOTHING, spent
 
@@ -71,7 +63,7 @@ def status(number: int, **advice: Any) -> UpstreamFailure:
 OVERFLOW = UpstreamFailure(CONTEXT_LENGTH_EXCEEDED, "too long", cause=STATUS, status=400)
 
 
-class Scene:
+class Scene(PipelineScene):
     """A model `m` with candidates at `upstreams`, and what each of them says to which call."""
 
     def __init__(
@@ -88,27 +80,23 @@ class Scene:
         breaker: Callable[..., CircuitBreaker] = CircuitBreaker,
         seed: int = 1,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.started = self.loop.time()
+        super().__init__("abcd", permits=permits, max_queue=room, total_s=total)
         self.counted: Counter[tuple[str, ...]] = Counter()
         self.sent: list[tuple[str, float]] = []
         self.says: dict[str, Callable[[], object]] = {}
         self.takes = dict.fromkeys("abcd", 0.0)
         self.candidates = {name: Candidate(name, "up", b'"up"') for name in "abcd"}
         self.route = Route("m", b'"m"', tuple(self.candidates[name] for name in upstreams))
-        lines = {name: UpstreamQueue(name, permits, None, total) for name in "abcd"}
-        nobody = dict.fromkeys("abcd", lambda seconds: None)
-        self.queue = QueueLayer(WaitingRoom(room), lines, self.loop.time, nobody, lambda call: None)
         rng = Random(seed)
         self.health = {
-            name: UpstreamHealth(breaker(failures, 5.0, 60.0, rng), RetryBudget(share), total)
+            name: UpstreamHealth(UpstreamBreakers(lambda: breaker(failures, 5.0, 60.0, rng)), RetryBudget(share), total)
             for name in "abcd"
         }
         counts = RetryMetrics(self._attempts, self._count("retry"), self._count("fallback"))
         self.attempt = AttemptRunner(
             self.health, RetryPolicy(tries, base, longest), counts, self.loop.time, asyncio.sleep, rng
         )
-        self.handle = attempts(self.attempt)(self.queue(self.forward))
+        self.handle = attempts(self.attempt)(self.queue_layer(self.forward))
 
     def _attempts(self, upstream: str, verdict: str) -> Callable[[float], None]:
         count = self._count("attempt")
@@ -121,12 +109,10 @@ class Scene:
         return count
 
     def falls_back(self, *upstreams: str) -> None:
-        self.route.fallbacks = tuple(
-            Route(f"f-{name}", b'"f"', (self.candidates[name],)) for name in upstreams
-        )
+        self.route.fallbacks = tuple(Route(f"f-{name}", b'"f"', (self.candidates[name],)) for name in upstreams)
 
     def always(self, upstream: str, answer: object, takes: float = 0.0) -> None:
-        """What this upstream says to all calls, after so many seconds; healthy ones need not be told."""
+        """What this upstream says to all calls, after so many seconds; healthy ones need no entry."""
         self.says[upstream] = lambda: answer
         self.takes[upstream] = takes
 
@@ -144,14 +130,15 @@ class Scene:
             await asyncio.sleep(self.takes[upstream])
         said = self.says[upstream]() if upstream in self.says else OK
         if isinstance(said, UpstreamFailure):
-            raise said
+            try:
+                raise said
+            finally:
+                del said  # its traceback holds this frame
         call.answered_at = self.loop.time()
         return Reply(200, stream=STREAM) if call.stream else Reply(200, b"{}")
 
-    def call(
-        self, body: bytes = b"{}", patience: float | None = None, sent_before: int | None = None
-    ) -> Call:
-        call = Call(CHAT, "id", Credentials(None, None, None), self.loop.time())
+    def call(self, body: bytes = b"{}", patience: float | None = None, sent_before: int | None = None) -> Call:
+        call = make_call(now=self.loop.time())
         call.body, call.route, call.candidate = body, self.route, self.route.candidates[0]
         if patience is not None:
             call.deadline = call.accepted_at + patience
@@ -186,24 +173,17 @@ class Scene:
         return sum(name == upstream for name, _ in self.sent)
 
     def state(self, upstream: str) -> int:
-        return self.health[upstream].breaker.state(self.loop.time())
+        return self.health[upstream].breakers.state(self.loop.time())
 
     def at_rest(self) -> bool:
         """Nobody holds a permit or waits for one, and no breaker waits for a probe to come back."""
         now = self.loop.time()
-        held = [*self.queue.in_flight().values(), *self.queue.depth().values()]
-        due = (one.breaker.wait(now + 100.0) == 0.0 for one in self.health.values())
-        return not any(held) and all(due)
-
-
-def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """The test, on a loop whose time jumps."""
-
-    def runs() -> None:
-        run(test())
-
-    runs.__doc__ = test.__doc__
-    return runs
+        due = (
+            breaker.wait(now + 100.0) == 0.0
+            for health in self.health.values()
+            for breaker in health.breakers.scopes.values()
+        )
+        return self.idle() and all(due)
 
 
 def good(answers: list[Reply | Rejection | UpstreamFailure]) -> int:
@@ -219,7 +199,7 @@ async def test_a_success_costs_one_call():
 
 
 @virtual
-async def test_route_04_another_one_goes_at_once():
+async def test_route_04_another_candidate_is_called_at_once():
     scene = Scene("a", "b", base=1.0)
     scene.always("a", failed(CONNECT))
     call = scene.call()
@@ -235,7 +215,7 @@ async def test_route_04_another_one_goes_at_once():
 
 
 @virtual
-async def test_the_same_one_goes_after_a_pause_below_the_bound():
+async def test_the_same_candidate_is_called_after_a_pause_below_the_bound():
     pauses = []
     for seed in range(50):
         scene = Scene("a", base=0.2, seed=seed)
@@ -260,7 +240,7 @@ async def test_retry_01_both_at_once_and_then_never_earlier_than_asked():
 
 
 @virtual
-async def test_retry_02_who_asks_for_longer_than_the_bound_is_left_alone():
+async def test_retry_02_an_upstream_that_asks_for_longer_than_the_bound_is_not_retried():
     scene = Scene("a", longest=2.0)
     scene.always("a", status(429, retry_after=2.01))
     answer = await scene.serve()
@@ -283,7 +263,7 @@ def test_retry_10_a_clients_own_mistake_is_one_call(number: int):
 
 
 @pytest.mark.parametrize("number", [401, 402, 403])
-def test_retry_10_a_closed_account_moves_on_and_comes_not_back(number: int):
+def test_retry_10_a_closed_account_moves_on_and_does_not_come_back(number: int):
     async def scenario() -> None:
         scene = Scene("a", tries=3)
         scene.always("a", status(number))
@@ -298,7 +278,7 @@ def test_retry_10_a_closed_account_moves_on_and_comes_not_back(number: int):
 
 
 @virtual
-async def test_retry_07_one_that_may_still_be_at_work_is_not_asked_twice():
+async def test_retry_07_an_upstream_that_may_still_be_working_is_not_called_twice():
     scene = Scene("a", tries=3)
     scene.always("a", UpstreamFailure(UPSTREAM_TIMEOUT, "late", cause=FIRST_BYTE))
     assert isinstance(await scene.serve(), UpstreamFailure)
@@ -326,6 +306,81 @@ def test_retry_05_the_clients_own_retries_are_counted_in(sent_before: int, calls
         assert scene.calls("a") == calls
 
     run(scenario())
+
+
+# The loop.
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[AsyncRetrying]:
+    """Every loop that tenacity has run."""
+    made: list[AsyncRetrying] = []
+
+    class Recorded(AsyncRetrying):
+        def begin(self) -> None:
+            super().begin()
+            made.append(self)
+
+    monkeypatch.setattr("gateway.resilience.retry_loop.AsyncRetrying", Recorded)
+    return made
+
+
+def test_tenacity_runs_the_further_attempts_and_a_success_needs_none(loops: list[AsyncRetrying]):
+    async def scenario() -> None:
+        scene = Scene("a", tries=4, base=1.0)
+        assert isinstance(await scene.serve(), Reply)
+        assert loops == []
+        scene.script("a", status(500), status(500), status(500), OK)
+        assert isinstance(await scene.serve(), Reply)
+        (loop,) = loops
+        assert loop.statistics["attempt_number"] == 4
+        assert loop.statistics["idle_for"] == pytest.approx(scene.loop.time() - scene.started)
+
+    run(scenario())
+
+
+@virtual
+async def test_the_budget_is_asked_last_so_a_call_that_gives_up_pays_nothing():
+    scenes = Scene("a", tries=1), Scene("a", tries=9, longest=60.0), Scene("a", tries=9, longest=60.0)
+    answers = status(500), status(429, retry_after=61.0), status(429, retry_after=30.0)
+    for scene, answer in zip(scenes, answers, strict=True):
+        scene.always("a", answer)
+        assert isinstance(await scene.serve(scene.call(patience=20.0)), UpstreamFailure)
+        assert [scene.health["a"].budget.try_withdraw(scene.loop.time()) for _ in range(4)] == [
+            *[True] * 3,
+            False,
+        ]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_loop_leaves_no_garbage(leaves: bool):
+    """What tenacity remembers of the last attempt would hold the call until the next full collection."""
+
+    async def scenario() -> None:
+        scene = Scene("a", longest=60.0)
+        # Made when it is raised: a failure that the scene held would hold the call by its traceback.
+        scene.says["a"] = lambda: status(429, retry_after=10.0) if len(scene.sent) == 1 else OK
+        task = asyncio.create_task(scene.serve())
+        await asyncio.sleep(5.0)
+        assert calls() == before + 1
+        if leaves:
+            await left(scene, task, 0.0)
+        else:
+            assert isinstance(await task, Reply)
+        del task
+        await asyncio.sleep(1.0)
+        assert calls() == before
+
+    def calls() -> int:
+        return sum(type(one) is Call for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = calls()
+        run(scenario())
+    finally:
+        gc.enable()
 
 
 # Fallbacks.
@@ -371,7 +426,7 @@ async def test_a_breaker_that_opens_during_a_pause_leaves_the_fallbacks():
 
 
 @virtual
-async def test_the_last_failure_is_told():
+async def test_the_last_failure_is_raised():
     scene = Scene("a")
     scene.falls_back("c")
     scene.always("a", status(500))
@@ -436,7 +491,7 @@ async def test_the_upstream_that_failed_pays():
 
 
 @virtual
-async def test_a_clients_retries_earn_nothing():
+async def test_a_clients_retries_deposit_nothing():
     scene = Scene("a", breaker=NeverOpen)
     scene.always("a", failed(CONNECT))
     for _ in range(200):
@@ -496,7 +551,7 @@ async def test_a_lone_upstream_that_is_well_again_is_back_within_a_second_and_ta
 
 
 @virtual
-async def test_who_waits_as_long_as_told_is_the_one_that_tries():
+async def test_a_client_that_obeys_retry_after_is_the_next_probe():
     scene = Scene("a")
     scene.always("a", failed(CONNECT))
     await scene.many(5)
@@ -617,7 +672,7 @@ async def test_a_pause_beyond_the_clients_own_time_is_not_begun():
 
 
 @virtual
-async def test_after_the_deadline_nobody_else_is_called():
+async def test_after_the_deadline_no_other_upstream_is_called():
     scene = Scene("a", "b")
     scene.always("a", status(500), takes=5.0)
     answer = await scene.serve(scene.call(patience=3.0))
@@ -644,7 +699,7 @@ async def test_attempts_pauses_and_queue_share_one_deadline():
 
 
 @virtual
-async def test_row_52_who_would_wait_too_long_here_goes_there():
+async def test_row_52_a_call_that_would_wait_too_long_goes_to_another_upstream():
     scene = Scene("a", "b", permits=1)
     scene.always("a", OK, takes=50.0)
     await scene.serve()
@@ -657,7 +712,7 @@ async def test_row_52_who_would_wait_too_long_here_goes_there():
 
 
 @virtual
-async def test_row_52_no_place_in_the_room_is_a_free_slot_there():
+async def test_row_52_a_call_rejected_by_a_full_queue_takes_a_free_slot_elsewhere():
     scene = Scene("a", "b", permits=1, room=0)
     scene.always("a", OK, takes=50.0)
     holder = asyncio.create_task(scene.serve())
@@ -668,7 +723,7 @@ async def test_row_52_no_place_in_the_room_is_a_free_slot_there():
 
 
 @virtual
-async def test_a_retry_that_finds_no_place_tells_of_the_place_once():
+async def test_a_retry_that_a_queue_rejects_ends_the_call():
     scene = Scene("a", tries=3, longest=60.0, permits=1, room=0)
     scene.always("a", status(429, retry_after=2.0))
     call = asyncio.create_task(scene.serve())
@@ -683,7 +738,7 @@ async def test_a_retry_that_finds_no_place_tells_of_the_place_once():
 
 
 @virtual
-async def test_the_queues_own_word_is_told_where_nobody_has_a_place():
+async def test_the_queues_rejection_is_returned_if_no_upstream_has_a_slot():
     scene = Scene("a", permits=1)
     scene.always("a", OK, takes=50.0)
     holder = asyncio.create_task(scene.serve())
@@ -706,12 +761,12 @@ async def left(scene: Scene, task: "asyncio.Task[Any]", after: float) -> None:
 
 
 @virtual
-async def test_who_leaves_in_the_pause_holds_nothing_and_calls_nobody():
+async def test_a_client_that_leaves_in_the_pause_holds_nothing_and_no_upstream_is_called():
     scene = Scene("a", longest=60.0, permits=1)
     scene.script("a", status(429, retry_after=10.0), OK)
     task = asyncio.create_task(scene.serve())
     await asyncio.sleep(1.0)
-    assert scene.queue.in_flight()["a"] == 0  # nor does who pauses
+    assert scene.queue_layer.in_flight()["a"] == 0  # nor does who pauses
     await left(scene, task, 1.0)
     assert scene.at_rest()
     await asyncio.sleep(20.0)
@@ -719,7 +774,7 @@ async def test_who_leaves_in_the_pause_holds_nothing_and_calls_nobody():
 
 
 @virtual
-async def test_who_leaves_in_the_pause_or_in_the_queue_after_it_pays_for_no_second_input():
+async def test_a_client_that_leaves_in_the_pause_or_the_queue_after_it_pays_for_no_second_input():
     for leaves in (1.0, 12.0):
         scene = Scene("a", longest=60.0, permits=1)
         scene.script("a", status(429, retry_after=10.0), OK, OK)
@@ -736,7 +791,7 @@ async def test_who_leaves_in_the_pause_or_in_the_queue_after_it_pays_for_no_seco
 
 
 @virtual
-async def test_neither_an_attempt_that_failed_nor_the_pause_after_it_is_time_of_the_gateway():
+async def test_neither_a_failed_attempt_nor_the_pause_after_it_is_gateway_overhead():
     scene = Scene("a", "b", tries=3, longest=60.0)
     scene.script("a", status(429, retry_after=10.0), OK)
     scene.always("b", status(403), takes=2.0)
@@ -760,7 +815,7 @@ class Nothing:
 
 
 @virtual
-async def test_with_a_cache_around_them_failed_attempts_are_no_time_of_the_gateway_either():
+async def test_with_a_cache_around_them_failed_attempts_are_not_gateway_overhead_either():
     """The call that they move on is the one of the flight, for the first caller and for all who join it."""
     scene = Scene("a", "b")
     scene.always("a", failed(CONNECT), takes=3.0)
@@ -768,7 +823,7 @@ async def test_with_a_cache_around_them_failed_attempts_are_no_time_of_the_gatew
     savings = CacheMetrics(Metrics(), lambda call: None)
     clock = scene.loop.time
     cache = CacheLayer({"m": CachePolicy(Nothing(), 9.0, b"s")}, Flights(clock), savings, lambda: "id", clock)
-    scene.handle = cache.look(cache.answer(scene.handle))
+    scene.handle = cache.lookup(cache.answer(scene.handle))
 
     async def comes(after: float) -> Call:
         await asyncio.sleep(after)
@@ -784,7 +839,7 @@ async def test_with_a_cache_around_them_failed_attempts_are_no_time_of_the_gatew
 
 
 @virtual
-async def test_who_goes_another_way_is_no_new_request_and_goes_by_the_time_it_is_now():
+async def test_a_call_sent_again_by_an_outer_layer_is_no_new_request_and_reads_the_clock_again():
     """As after an overflow: the body is another one, and the call has been here before."""
     scene = Scene("a", "b")
     earned: list[float] = []
@@ -803,7 +858,7 @@ async def test_who_goes_another_way_is_no_new_request_and_goes_by_the_time_it_is
 
 
 @virtual
-async def test_who_goes_another_way_leaves_the_time_of_the_first_answer_behind():
+async def test_a_call_sent_again_by_an_outer_layer_forgets_when_its_first_answer_came():
     scene = Scene("a", tries=1)
     call = scene.call()
     scene.script("a", OK, failed(CONNECT))
@@ -814,13 +869,13 @@ async def test_who_goes_another_way_leaves_the_time_of_the_first_answer_behind()
 
 
 @virtual
-async def test_who_leaves_in_the_second_attempt_gives_all_back():
+async def test_a_client_that_leaves_in_the_second_attempt_returns_everything():
     scene = Scene("a", "b")
     scene.always("a", status(500))
     scene.always("b", OK, takes=10.0)
     task = asyncio.create_task(scene.serve())
     await asyncio.sleep(1.0)
-    assert scene.queue.in_flight()["b"] == 1
+    assert scene.queue_layer.in_flight()["b"] == 1
     await left(scene, task, 0.0)
     assert scene.at_rest()
     assert scene.counted["attempt", "b", "ignore"] == 1
@@ -828,7 +883,7 @@ async def test_who_leaves_in_the_second_attempt_gives_all_back():
 
 
 @virtual
-async def test_who_leaves_as_the_probe_gives_the_probe_back():
+async def test_a_client_that_leaves_as_the_probe_returns_its_permit():
     scene = Scene("a", "b")
     scene.always("a", failed(CONNECT))
     await scene.many(10)
@@ -847,8 +902,8 @@ async def test_who_leaves_as_the_probe_gives_the_probe_back():
 
 
 @virtual
-async def test_a_probe_that_pauses_keeps_no_probe():
-    """An upstream whose probe slept would be left alone for as long."""
+async def test_a_probe_that_pauses_holds_no_permit():
+    """An upstream whose probe slept would get no calls meanwhile."""
     scene = Scene("a", "b", tries=3, longest=60.0)
     scene.always("a", failed(CONNECT))
     await scene.many(10)
@@ -901,7 +956,7 @@ async def test_failures_of_another_kind_are_no_deaths():
 
 
 @virtual
-async def test_who_asks_for_a_pause_is_left_alone_while_another_has_room():
+async def test_an_upstream_that_asks_for_a_pause_gets_no_calls_while_another_has_slots():
     scene = Scene("a", "b")
     scene.always("a", status(429, retry_after=30.0))
     for _ in range(20):
@@ -910,7 +965,7 @@ async def test_who_asks_for_a_pause_is_left_alone_while_another_has_room():
 
 
 @virtual
-async def test_an_account_that_is_refused_is_left_alone_for_a_moment():
+async def test_an_upstream_that_rejects_the_account_gets_no_calls_for_a_moment():
     scene = Scene("a", "b")
     scene.always("a", status(402))
     for _ in range(20):
@@ -919,7 +974,7 @@ async def test_an_account_that_is_refused_is_left_alone_for_a_moment():
 
 
 @virtual
-async def test_a_lone_candidate_is_called_however_busy_it_said_to_be():
+async def test_a_models_only_candidate_is_called_in_spite_of_its_pause():
     scene = Scene("a", tries=1)
     scene.always("a", status(429, retry_after=30.0))
     for _ in range(2):
@@ -928,8 +983,8 @@ async def test_a_lone_candidate_is_called_however_busy_it_said_to_be():
 
 
 @virtual
-async def test_one_whose_path_is_wrong_is_left_alone_for_a_minute_at_that_endpoint():
-    """It is not dead, so no breaker keeps calls away from it: each of them would cost a retry."""
+async def test_an_upstream_without_the_path_gets_no_calls_to_that_endpoint_for_a_minute():
+    """It is not dead, so no breaker stops its calls: each of them would cost a retry."""
     scene = Scene("a", "b")
     scene.always("a", UpstreamFailure(UPSTREAM_PATH_UNKNOWN, "Not Found", cause=STATUS, status=404))
     assert good(await scene.many(300)) == 300

@@ -47,7 +47,7 @@ def test_failures_in_a_row_open_it():
     assert not it.acquire(104.9)
 
 
-def test_what_tells_nothing_neither_fails_nor_heals():
+def test_an_outcome_of_none_neither_fails_nor_heals():
     it = breaker()
     fail(it, 100.0, 4)
     for _ in range(30):
@@ -93,7 +93,7 @@ def test_one_probe_at_a_time():
     assert it.state(900.0) == CLOSED
 
 
-def test_a_probe_that_tells_nothing_is_given_back():
+def test_a_probe_with_an_outcome_of_none_is_returned():
     it = opened()
     it.record("none", 105.0, admitted(it, 105.0))
     assert it.acquire(105.0)
@@ -201,7 +201,7 @@ def test_its_success_closes():
     assert it.state(101.0) == CLOSED
 
 
-def test_it_tells_when_a_lone_upstream_takes_the_next_call():
+def test_it_reports_when_an_only_upstream_takes_the_next_call():
     it = opened()
     assert it.wait(100.25) == 0.75
     assert it.wait(103.0) == 0.0
@@ -210,7 +210,7 @@ def test_it_tells_when_a_lone_upstream_takes_the_next_call():
     assert breaker().wait(100.0) == 0.0
 
 
-def test_a_short_time_is_not_made_longer_for_a_lone_upstream():
+def test_a_short_time_is_not_extended_for_an_only_upstream():
     it = breaker(open_s=0.25)
     fail(it, 100.0, 5)
     assert it.wait(100.0) == pytest.approx(0.25)

@@ -17,7 +17,7 @@ from gateway.resilience.circuit_breaker import (
     CircuitBreaker,
     Outcome,
 )
-from gateway.resilience.poison_requests import DEATHS, KEPT, REFUSED_S, PoisonRequests
+from gateway.resilience.poison_requests import DEATHS, MAX_SUSPECTS, SUSPENDED_S, PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget, backoff, pause
 
 OUTCOMES = st.sampled_from(["success", "failure", "failure", "none"])
@@ -73,7 +73,7 @@ class Guarded(RuleBasedStateMachine):
             self.out.append(ticket)
 
     @rule()
-    def call_that_nobody_else_takes(self) -> None:
+    def call_without_another_candidate(self) -> None:
         state, wait = self.breaker.state(self.now), self.breaker.wait(self.now)
         ticket = self.breaker.acquire(self.now, last_resort=True)
         assert bool(ticket) == (wait == 0.0), "what it tells to wait is honest"
@@ -93,7 +93,7 @@ class Guarded(RuleBasedStateMachine):
 
     @precondition(lambda self: self.probe in self.out)
     @rule()
-    def the_probe_tells_nothing(self) -> None:
+    def the_probe_ends_with_none(self) -> None:
         ticket = self.probe
         self.out.remove(ticket)
         self.settle(ticket, "none")
@@ -119,9 +119,7 @@ TestGuarded.settings = examples(150)
     st.sampled_from([0.0, 0.1, 0.25, 1.0]),
     st.lists(st.tuples(st.booleans(), STEPS, st.integers(1, 40)), max_size=60),
 )
-def test_a_dead_upstream_sees_at_most_its_share_of_extra_calls(
-    share: float, steps: list[tuple[bool, float, int]]
-):
+def test_a_dead_upstream_sees_at_most_its_share_of_extra_calls(share: float, steps: list[tuple[bool, float, int]]):
     budget, now, requests, extra = RetryBudget(share), 100.0, 0, 0
     for asks, gap, times in steps:
         now += gap
@@ -165,9 +163,7 @@ def test_the_budget_is_what_cutting_it_at_every_moment_leaves(steps: list[tuple[
     st.floats(-5, 700),
 )
 @examples(300)
-def test_pauses_are_within_their_bounds(
-    n: int, base_s: float, max_s: float, asked_s: float | None, left_s: float
-):
+def test_pauses_are_within_their_bounds(n: int, base_s: float, max_s: float, asked_s: float | None, left_s: float):
     rng = Random(n)
     assert 0.0 <= backoff(n, base_s, max_s, rng) <= max_s
     seconds = pause(asked_s, n, base_s, max_s, left_s, rng)
@@ -180,26 +176,26 @@ def test_pauses_are_within_their_bounds(
 
 @examples(100)
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), STEPS), max_size=80))
-def test_nobody_is_refused_without_two_deaths_and_nobody_for_long(deaths: list[tuple[int, str, float]]):
+def test_no_request_is_suspended_without_two_deaths_and_none_for_long(deaths: list[tuple[int, str, float]]):
     poison, now, seen = PoisonRequests(), 100.0, Counter[bytes]()
     for number, upstream, gap in deaths:
         now += gap
         body = b"%d" % number
-        poison.died(body, upstream, now)
+        poison.record_death(body, upstream, now)
         seen[body] += 1
         for other in (b"%d" % one for one in range(6)):
-            left = poison.refused(other, now)
-            assert left is None or (seen[other] >= DEATHS and 0.0 < left <= REFUSED_S)
-        assert poison.refused(body, now + REFUSED_S) is None
+            left = poison.suspended_for(other, now)
+            assert left is None or (seen[other] >= DEATHS and 0.0 < left <= SUSPENDED_S)
+        assert poison.suspended_for(body, now + SUSPENDED_S) is None
 
 
 @examples(5)
-@given(st.integers(KEPT + 1, 3 * KEPT), STEPS)
+@given(st.integers(MAX_SUSPECTS + 1, 3 * MAX_SUSPECTS), STEPS)
 def test_only_so_many_are_remembered(number: int, gap: float):
     poison = PoisonRequests()
     bodies = [b"%d" % one for one in range(number)]
     for upstream in "ab":
         for body in bodies:
-            poison.died(body, upstream, 100.0)
+            poison.record_death(body, upstream, 100.0)
     # Each had been forgotten before it died for the second time.
-    assert not any(poison.refused(body, 100.0 + gap) for body in bodies)
+    assert not any(poison.suspended_for(body, 100.0 + gap) for body in bodies)

@@ -17,7 +17,7 @@ def test_it_starts_with_three():
     assert spendable(RetryBudget(0.1), 100.0) == 3
 
 
-def test_ten_requests_earn_one_more():
+def test_ten_requests_deposit_one_retry():
     budget = RetryBudget(0.1)
     assert spendable(budget, 100.0) == 3
     for _ in range(9):
@@ -28,7 +28,7 @@ def test_ten_requests_earn_one_more():
     assert spendable(budget, 100.0) == 2
 
 
-def test_it_keeps_the_share_of_ten_seconds_and_no_more():
+def test_it_holds_the_share_of_ten_seconds_and_no_more():
     budget = RetryBudget(0.1)
     for tenth in range(1000):  # 100 requests a second
         for _ in range(10):
@@ -43,7 +43,7 @@ def test_what_was_saved_in_a_rush_does_not_last():
     assert spendable(budget, 115.0) == 3
 
 
-def test_time_alone_earns_nothing():
+def test_time_deposits_nothing():
     budget = RetryBudget(0.1)
     assert spendable(budget, 100.0) == 3
     assert spendable(budget, 10_000.0) == 0
@@ -82,12 +82,12 @@ def test_it_is_never_tried_earlier_than_it_asks():
     assert len(set(drawn)) == 100, "they do not come back all at once"
 
 
-def test_a_wait_as_long_as_allowed_is_kept_exactly():
+def test_a_wait_as_long_as_allowed_is_obeyed_exactly():
     assert pause(2.0, 1, 0.05, 2.0, 60.0, Random(1)) == 2.0
 
 
 @pytest.mark.parametrize("asked_s", [2.001, 86_400.0, 1e9, float("inf")])
-def test_who_asks_for_too_long_is_not_tried_again(asked_s: float):
+def test_an_upstream_that_asks_for_too_long_is_not_retried(asked_s: float):
     assert pause(asked_s, 1, 0.05, 2.0, 3600.0, Random(1)) is None
 
 

@@ -70,7 +70,7 @@ def test_one_call_is_the_first_one():
     assert chosen(plan) is None
 
 
-def test_who_is_not_to_be_tried_again_is_not():
+def test_a_candidate_that_must_not_be_retried_is_not():
     plan = RetryPlan(route("m", A, B), 5)
     plan.record_failure(A, None)
     plan.record_failure(B, None)
@@ -84,13 +84,13 @@ def test_a_second_failure_can_end_what_the_first_allowed():
     assert chosen(plan) is None
 
 
-def test_who_had_no_place_costs_no_attempt():
+def test_a_candidate_without_a_slot_costs_no_attempt():
     plan = RetryPlan(route("m", A, B), 1)
     plan.exclude(A)
     assert chosen(plan) is B
 
 
-def test_who_had_no_place_for_another_try_is_out():
+def test_a_candidate_without_a_slot_for_a_retry_is_excluded():
     plan = RetryPlan(route("m", A), 3)
     plan.record_failure(A, NOW)
     assert chosen(plan) is A
@@ -105,7 +105,7 @@ def test_a_later_overflow_ends_what_an_earlier_failure_allowed():
     assert chosen(plan) is None
 
 
-def test_who_is_not_admitted_is_passed_over():
+def test_a_candidate_that_is_not_admitted_is_skipped():
     plan = RetryPlan(route("m", A, B, C), 3)
     plan.record_failure(A, NOW)
     found = plan.next(NOW, only(C, A))
@@ -118,7 +118,7 @@ def test_who_is_not_admitted_is_passed_over():
     assert plan.next(NOW, only()) is None
 
 
-def test_nobody_is_asked_who_does_not_go():
+def test_only_the_candidate_that_is_returned_is_asked_for_admission():
     """Being admitted may take the only probe of a breaker."""
     asked: list[Candidate] = []
 
@@ -187,7 +187,7 @@ def test_a_fallback_takes_its_first_candidate_that_is_admitted():
     assert plan.next(NOW, only(C)) == NextAttempt(C, other, NOW)
 
 
-def test_a_fallback_that_nobody_admits_is_passed_over():
+def test_a_fallback_that_is_not_admitted_is_skipped():
     last = route("y", C)
     plan = RetryPlan(route("m", A, fallbacks=(route("x", B), last)), 1)
     plan.record_failure(A, NOW)

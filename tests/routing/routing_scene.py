@@ -1,10 +1,12 @@
-"""A gate that routes, with everything around it in plain sight."""
+"""A router with fakes around it."""
 
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route, TokenEstimate
+from kit.calls import make_call
+
+from gateway.core.call import Call, Candidate, Price, Route, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import Rejection
 from gateway.queueing.upstream_queue import UpstreamQueue
@@ -33,14 +35,14 @@ def candidate(
     nano = 10**9
     known = None
     if price is not None:
-        given, output = (int(one * nano) for one in price)
-        known = Price(given, output, given if cached is None else int(cached * nano))
+        input_price, output = (int(dollars * nano) for dollars in price)
+        known = Price(input_price, output, input_price if cached is None else int(cached * nano))
     able = None if can is None else frozenset(can)
     return Candidate(upstream, "up", b'"up"', known, window, longest, able, weight)
 
 
 class RoutingScene:
-    """One model `m` with these candidates. `ill` are not to be called now, `engines` tell their load."""
+    """One model `m` with these candidates. `unusable` must not be called now; `engines` has engine loads."""
 
     def __init__(
         self,
@@ -52,20 +54,20 @@ class RoutingScene:
         remembered: int = 1000,
     ) -> None:
         self.route = Route("m", b'"m"', candidates)
-        self.lines = {one.upstream: UpstreamQueue(one.upstream, permits) for one in candidates}
+        self.queues = {one.upstream: UpstreamQueue(one.upstream, permits) for one in candidates}
         self.engines: dict[str, EngineLoad] = {}
-        self.ill: set[Candidate] = set()
+        self.unusable: set[Candidate] = set()
         self.estimate = estimate
         self.estimated = 0
         self.counted: Counter[tuple[str, str, str]] = Counter()
-        self.loads = UpstreamLoads(self.lines, lambda name, now: self.engines.get(name))
+        self.loads = UpstreamLoads(self.queues, lambda name, now: self.engines.get(name))
         self.prefixes = PrefixMap(remembered)
         self.routing = Router(
             {"m": rule},
             self.loads,
             self.prefixes,
             RequestInspectors(needs, prefix_hashes, self._estimate),
-            lambda one, now: one not in self.ill,
+            lambda candidate, endpoint, now: candidate not in self.unusable,
             self._count,
             Random(seed),
         )
@@ -79,8 +81,8 @@ class RoutingScene:
         self.counted[model, upstream, reason] += 1
 
     def call(self, body: bytes = BODY, key: str = "a", ceiling: int | None = None) -> Call:
-        """A call that has come as far as the gate."""
-        call = Call(CHAT, "id", Credentials(None, None, None), NOW)
+        """A call that has reached the gate."""
+        call = make_call(now=NOW)
         call.body, call.route, call.candidate = body, self.route, self.route.candidates[0]
         call.model, call.caller = "m", Caller(key, None)
         if ceiling is not None:
@@ -88,35 +90,35 @@ class RoutingScene:
         return call
 
     def routed(self, call: Call | None = None, now: float = NOW) -> Call:
-        """The call behind the gate; it must not be refused."""
+        """The call after the gate, which must admit it."""
         call = call or self.call()
         assert self.routing.admit(call, now) is None
         return call
 
     def order(self, call: Call | None = None) -> list[str]:
-        """The upstreams in the order in which they would be tried."""
+        """The upstreams in the order of attempts."""
         call = self.routed(call)
         names = [one.upstream for one in call.candidates]
         assert call.candidate is not None
         assert not names or call.candidate.upstream == names[0]
         return names or [one.upstream for one in self.route.candidates]
 
-    def refused(self, call: Call) -> Rejection:
-        """What it is told."""
-        refusal = self.routing.admit(call, NOW)
-        assert refusal is not None
-        return refusal
+    def rejected(self, call: Call) -> Rejection:
+        """The rejection of a call."""
+        rejection = self.routing.admit(call, NOW)
+        assert rejection is not None
+        return rejection
 
-    def told(self, call: Call) -> str:
-        """The header."""
+    def header(self, call: Call) -> str:
+        """The routing header."""
         return call.response_notes[HEADER]
 
     def busy(self, upstream: str, calls: int) -> None:
-        """So many calls are under way there."""
-        self.lines[upstream].free = self.lines[upstream].permits - calls
+        """Put this many calls in flight at an upstream."""
+        self.queues[upstream].free = self.queues[upstream].permits - calls
 
     def answered(self, call: Call, seconds: float = 1.0, by: Candidate | None = None) -> None:
-        """The call went where it should, or elsewhere, and took so long."""
+        """End the call after this time, at its candidate or at `by`."""
         call.attempts, call.sent_at, call.answered_at = 1, NOW, NOW + seconds
         if by is not None:
             call.candidate = by

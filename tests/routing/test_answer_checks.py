@@ -4,17 +4,12 @@ import json
 
 import pytest
 
-from gateway.routing.cascade import arithmetic as sums
+from gateway.routing.cascade import arithmetic
 from gateway.routing.cascade.answer_checks import (
-    ANSWER_FEATURES,
-    hedges,
     is_complete,
     is_empty,
     is_refusal,
-    look,
     mean_logprob,
-    names_a_result,
-    unused_numbers,
 )
 from gateway.routing.cascade.arithmetic import check, number
 from gateway.wire.json.schema_check import fits as has_shape
@@ -45,11 +40,11 @@ def test_sums_are_recomputed(text, checked, wrong):
 
 
 @pytest.mark.parametrize("text", ["1+1=2;" * 3000, "1+1=3 a " * 3000, ("1*" * 90 + "1=1;") * 100])
-def test_an_answer_full_of_sums_is_left_in_time(text, monkeypatch):
+def test_an_answer_full_of_sums_is_bounded(text, monkeypatch):
     seen = []
-    monkeypatch.setattr(sums, "number", lambda digits: seen.append(digits) or number(digits))
+    monkeypatch.setattr(arithmetic, "number", lambda digits: seen.append(digits) or number(digits))
     assert check(text).checked
-    assert len(seen) <= sums.MOST_TOKENS
+    assert len(seen) <= arithmetic.MAX_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -63,7 +58,7 @@ def test_an_answer_full_of_sums_is_left_in_time(text, monkeypatch):
         ("I can do that.", False),
     ],
 )
-def test_refusals_are_known_by_how_they_begin(text, refused):
+def test_refusals_are_recognised_by_their_start(text, refused):
     assert is_refusal(text) is refused
 
 
@@ -72,19 +67,8 @@ def test_small_checks():
         True, True, False, False, False,
     ]  # fmt: skip
     assert [is_empty(one) for one in (None, " \n", "x")] == [True, True, False]
-    assert [names_a_result(one) for one in ("so\n#### 7", "The answer is 7", "정답은 7", "7")] == [
-        True, True, True, False,
-    ]  # fmt: skip
-    assert hedges("Wait, actually this is perhaps a mistake") == 4
-    assert unused_numbers("2 cats, 3 dogs and 1,000 ants", "2 + 3.0 = 5") == 1
     assert mean_logprob([-1.0, -3.0, float("-inf")]) == -2.0
     assert mean_logprob([]) is None
-
-
-def test_an_answer_in_numbers_has_a_number_for_every_name():
-    seen = dict(zip(ANSWER_FEATURES, look("2 and 3?", "2 + 3 = 6, so 5.5"), strict=True))
-    assert (seen["no result named"], seen["wrong sums"], seen["fraction"]) == (1.0, 1, 1.0)
-    assert all(value == value for value in look("", ""))
 
 
 SCHEMA = {
@@ -120,11 +104,11 @@ SCHEMA = {
         ('["Tom"]', False),
     ],
 )
-def test_an_answer_has_the_shape_that_was_asked_for(text, fits):
+def test_an_answer_matches_the_requested_schema(text, fits):
     assert has_shape(json.loads(text), SCHEMA) is fits
 
 
-def test_endless_schemas_end():
+def test_recursive_schemas_terminate():
     assert has_shape({"a": 1}, {"$ref": "#"})
     assert has_shape(1, {"$ref": "#/nowhere"})
     assert not has_shape(1, False)

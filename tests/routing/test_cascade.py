@@ -1,21 +1,12 @@
-"""When a cascade asks again, on a clock of its own."""
+"""When a cascade escalates, on a fake clock."""
 
 import asyncio
 import json
 
 import pytest
+from kit.calls import make_call
 
-from gateway.core.call import (
-    CHAT,
-    Call,
-    Candidate,
-    Credentials,
-    Price,
-    Reply,
-    Route,
-    TokenEstimate,
-    TokenUsage,
-)
+from gateway.core.call import Call, Candidate, Price, Reply, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.core.errors import RESET, UPSTREAM_UNAVAILABLE, UpstreamFailure
 from gateway.routing.cascade.answer_checks import CheckPolicy
@@ -27,7 +18,7 @@ STRONG = Candidate("strong", "up", b'"up"', Price(9, 9, 9))
 
 
 class Scene:
-    """A cascade over an upstream whose answers take so many seconds; the cheap ones are empty."""
+    """A cascade over an upstream with fixed response times; cheap answers are empty."""
 
     def __init__(self, seconds: float, *, total_s: float = 100.0) -> None:
         self.now, self.seconds = 1000.0, seconds
@@ -55,7 +46,7 @@ class Scene:
         return Reply(200, json.dumps({"choices": [choice]}).encode())
 
     def call(self) -> Call:
-        call = Call(CHAT, "id", Credentials(None, None, None), self.now)
+        call = make_call(now=self.now)
         call.model, call.caller, call.route = "m", Caller("a", None), Route("m", b'"m"', (CHEAP, STRONG))
         call.candidate, call.candidates, call.body = CHEAP, [CHEAP, STRONG], b"{}"
         return call
@@ -65,16 +56,14 @@ class Scene:
         return [upstream for upstream, _ in self.asked]
 
 
-async def test_it_asks_again_while_there_is_time_for_as_long_an_answer() -> None:
+async def test_it_escalates_while_there_is_time_for_an_equally_slow_answer() -> None:
     scene = Scene(6.0, total_s=12.5)
     assert await scene.asks(scene.call()) == ["cheap", "strong"]
     assert scene.results == ["escalated"]
 
 
 @pytest.mark.parametrize(("total_s", "deadline"), [(11.5, 1099.0), (99.0, 1011.5)])
-async def test_it_does_not_when_another_answer_of_that_length_would_be_late(
-    total_s: float, deadline: float
-) -> None:
+async def test_it_does_not_escalate_if_an_equally_slow_answer_would_be_late(total_s: float, deadline: float) -> None:
     scene = Scene(6.0, total_s=total_s)
     call = scene.call()
     call.deadline = deadline
@@ -82,7 +71,7 @@ async def test_it_does_not_when_another_answer_of_that_length_would_be_late(
     assert (scene.results, call.response_notes["x-sluice-routing"]) == (["failed"], "cascade; failed=empty")
 
 
-async def test_it_does_not_where_only_one_tier_is_left() -> None:
+async def test_it_does_not_escalate_with_only_one_tier_left() -> None:
     scene, twin = Scene(1.0), Candidate("twin", "up", b'"up"', CHEAP.price)
     call = scene.call()
     call.route, call.candidates = Route("m", b'"m"', (CHEAP, twin, STRONG)), [CHEAP, twin]
@@ -90,14 +79,14 @@ async def test_it_does_not_where_only_one_tier_is_left() -> None:
     assert scene.results == ["skipped"]
 
 
-async def test_it_does_not_where_the_key_has_no_more_than_one_answer_costs() -> None:
+async def test_it_does_not_escalate_if_the_key_can_pay_for_one_answer_only() -> None:
     scene = Scene(1.0)
     call = scene.call()
     call.ceiling = 10**9
     assert await scene.asks(call) == ["cheap"]
 
 
-async def test_the_time_of_the_first_answer_is_not_the_gateways_own() -> None:
+async def test_the_first_answers_time_is_not_gateway_overhead() -> None:
     scene = Scene(6.0)
     call = scene.call()
     await scene.handle(call)
@@ -108,7 +97,7 @@ async def test_the_time_of_the_first_answer_is_not_the_gateways_own() -> None:
     assert call.route.candidates == (CHEAP, STRONG)
 
 
-async def test_who_leaves_before_the_second_one_is_sent_pays_for_the_first_one_alone() -> None:
+async def test_a_client_that_leaves_before_the_second_attempt_pays_for_the_first_only() -> None:
     scene = Scene(6.0)
     scene.no_answer = asyncio.CancelledError()
     call = scene.call()
@@ -121,7 +110,7 @@ async def test_who_leaves_before_the_second_one_is_sent_pays_for_the_first_one_a
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_afterwards_all_its_candidates_are_those_it_had(*, fails: bool) -> None:
+async def test_the_candidates_are_restored_afterwards(*, fails: bool) -> None:
     scene = Scene(6.0)
     scene.no_answer = UpstreamFailure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
     call = scene.call()
@@ -131,7 +120,7 @@ async def test_afterwards_all_its_candidates_are_those_it_had(*, fails: bool) ->
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_doubtful_answer_is_not_to_be_kept(*, fails: bool) -> None:
+async def test_a_doubtful_answer_is_not_cached(*, fails: bool) -> None:
     scene = Scene(6.0)
     scene.no_answer = UpstreamFailure(UPSTREAM_UNAVAILABLE, "away", cause=RESET) if fails else None
     call = scene.call()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.wire.json.schema_check import fits
-from gateway.wire.openai.chat_answer import asked, said
+from gateway.wire.openai.chat_answer import read_choices, read_format
 
-ALL = CheckPolicy(("finish", "empty", "refusal", "json", "arithmetic", "logprob"), -1.0)
+ALL = CheckPolicy(("finish", "empty", "rejection", "json", "arithmetic", "logprob"), -1.0)
 PERSON = {
     "type": "object",
     "properties": {
@@ -38,7 +38,7 @@ PERSON = {
         {"name": "x", "age": 3, "home": None},
     ],
 )
-def test_what_fits(value: Any) -> None:
+def test_matching_values(value: Any) -> None:
     jsonschema.validate(value, PERSON)
     assert fits(value, PERSON)
 
@@ -58,7 +58,7 @@ def test_what_fits(value: Any) -> None:
         {"name": "x", "age": 3, "more": 1},
     ],
 )
-def test_what_does_not_fit(value: Any) -> None:
+def test_mismatching_values(value: Any) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(value, PERSON)
     assert not fits(value, PERSON)
@@ -71,9 +71,7 @@ VALUES = st.recursive(
 )
 TYPES = st.sampled_from(["object", "array", "string", "number", "integer", "boolean", "null"])
 SCHEMAS = st.recursive(
-    st.fixed_dictionaries(
-        {}, optional={"type": TYPES | st.lists(TYPES, min_size=1, max_size=2, unique=True)}
-    ),
+    st.fixed_dictionaries({}, optional={"type": TYPES | st.lists(TYPES, min_size=1, max_size=2, unique=True)}),
     lambda inner: st.fixed_dictionaries(
         {},
         optional={
@@ -91,28 +89,28 @@ SCHEMAS = st.recursive(
 
 
 @given(VALUES, SCHEMAS)
-def test_nothing_that_a_real_validator_takes_is_called_wrong(value: Any, schema: Any) -> None:
+def test_whatever_a_real_validator_accepts_passes(value: Any, schema: Any) -> None:
     if jsonschema.Draft202012Validator(schema).is_valid(value):
         assert fits(value, schema)
 
 
 @given(VALUES, VALUES)
-def test_a_schema_of_any_shape_is_survived(value: Any, schema: Any) -> None:
+def test_any_schema_is_handled(value: Any, schema: Any) -> None:
     fits(value, {"type": schema, "items": schema, "anyOf": schema, "required": schema, "$ref": schema})
 
 
-def test_a_schema_that_leads_in_a_circle_says_nothing() -> None:
+def test_a_circular_schema_is_not_checked() -> None:
     assert fits(1, {"$ref": "#"})
     assert fits(1, {"$ref": "#/nowhere"})
     assert fits(1, {"$ref": "https://example.com/x"})
 
 
-def test_a_schema_of_many_ways_is_left_in_time() -> None:
+def test_a_schema_with_many_branches_is_bounded() -> None:
     ways = {f"a{at}": {"anyOf": [{"$ref": f"#/$defs/a{at + 1}"}] * 2} for at in range(28)}
     assert fits(1, {"$ref": "#/$defs/a0", "$defs": {**ways, "a28": {"type": "string"}}})
 
 
-def test_every_look_is_counted() -> None:
+def test_every_step_is_counted() -> None:
     either = {"anyOf": [{"enum": [*range(10)]}] * 3_000 + [{"type": "integer"}]}
     assert fits("x", either)
     assert not fits("x", {"anyOf": [{"enum": [*range(10)]}] * 300 + [{"type": "integer"}]})
@@ -126,13 +124,13 @@ def answer(*texts: str, **choice: Any) -> bytes:
     return json.dumps({"choices": made}).encode()
 
 
-def test_the_first_eight_choices_are_looked_at() -> None:
+def test_the_first_eight_choices_are_checked() -> None:
     assert doubt(b"{}", answer("fine", "1 + 1 = 2"), ALL) == ""
     assert doubt(b"{}", answer(*["fine"] * 7, "1 + 1 = 3"), ALL) == "arithmetic"
     assert doubt(b"{}", answer(*["fine"] * 8, "1 + 1 = 3"), ALL) == ""
 
 
-def test_only_what_is_asked_for_is_looked_at() -> None:
+def test_only_configured_checks_run() -> None:
     assert doubt(b"{}", answer("1 + 1 = 3"), CheckPolicy(("finish",))) == ""
     with_none = answer("x", logprobs={"content": [{"logprob": -9.0}]})
     assert doubt(b"{}", with_none, CheckPolicy(("logprob",), None)) == ""
@@ -140,22 +138,22 @@ def test_only_what_is_asked_for_is_looked_at() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_survived(data: bytes) -> None:
-    assert isinstance(said(data), list)
-    assert asked(data).schema is None
+def test_any_bytes_are_handled(data: bytes) -> None:
+    assert isinstance(read_choices(data), list)
+    assert read_format(data).schema is None
     assert isinstance(doubt(data, data, ALL), str)
 
 
 @pytest.mark.parametrize("depth", [100_000])
-def test_deep_nesting_is_survived(depth: int) -> None:
+def test_deep_nesting_is_handled(depth: int) -> None:
     wanted = b'{"response_format": {"type": "json_object"}}'
     assert doubt(wanted, answer("[" * depth), ALL) == "json"
 
 
-@pytest.mark.parametrize(("text", "told"), [('"x"', "json"), ("[]", "json"), ("{}", "")])
-def test_a_json_object_is_an_object(text: str, told: str) -> None:
-    assert doubt(b'{"response_format": {"type": "json_object"}}', answer(text), ALL) == told
+@pytest.mark.parametrize(("text", "failed"), [('"x"', "json"), ("[]", "json"), ("{}", "")])
+def test_a_json_object_is_an_object(text: str, failed: str) -> None:
+    assert doubt(b'{"response_format": {"type": "json_object"}}', answer(text), ALL) == failed
 
 
-def test_a_rule_before_a_sum_is_survived() -> None:
+def test_a_horizontal_rule_before_a_sum_is_handled() -> None:
     assert doubt(b"{}", answer("-" * 3000 + "1 + 1 = 3"), ALL) == "arithmetic"

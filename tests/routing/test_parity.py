@@ -1,4 +1,4 @@
-"""Two promises on prompts written by hand: Korean is read as English is, and endings do not buy a tier."""
+"""Hand-written prompts score alike in Korean and English, and appended sentences do not buy a tier."""
 
 import pytest
 from pairs import PAIRS
@@ -38,7 +38,7 @@ def test_hard_prompts_are_strong_and_easy_ones_cheap(language):
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_ending_raises_the_strong_share_by_ten_points_at_most(suffix, share):
+def test_an_ending_raises_the_strong_share_by_six_points_at_most(suffix, share):
     prompts = [prompt for pair in PAIRS for prompt in pair]
     strong = sum(SCORER.score(Prompt(f"{prompt} {suffix}")) > border(share) for prompt in prompts)
-    assert strong / len(prompts) <= share + 0.1
+    assert strong / len(prompts) <= share + 0.06

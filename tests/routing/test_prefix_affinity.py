@@ -1,4 +1,4 @@
-"""40 conversations of 6 turns with a long system prompt, on two replicas: what their caches find again."""
+"""Prefix cache hits of 40 conversations of 6 turns with a long system prompt, on two replicas."""
 
 import json
 from itertools import cycle
@@ -16,32 +16,30 @@ A, B = candidate("a"), candidate("b")
 SYSTEM = list(range(512))
 ASKED, ANSWERED = 1000, 200
 BLOCKS = 7500
-"""Of one replica: about half of what all conversations come to, so one cache does not hold them all."""
+"""Cache of one replica: about half of all conversations, so that one cache does not hold them all."""
 
 
 class Talk:
-    """A conversation whose every turn brings a document along."""
+    """A conversation with a document in every turn."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.said = [("system", SYSTEM)]
 
     def turn(self) -> tuple[bytes, list[int]]:
-        """The next request: its body, and its tokens, of which each number stands for one."""
+        """The next request: its body, and its tokens as numbers."""
         if len(self.said) > 1:
             self._say("assistant", ANSWERED)
         self._say("user", ASKED)
         messages = [{"role": role, "content": repr(text)} for role, text in self.said]
-        return json.dumps({"model": "m", "messages": messages}).encode(), [
-            n for _, text in self.said for n in text
-        ]
+        return json.dumps({"model": "m", "messages": messages}).encode(), [n for _, text in self.said for n in text]
 
     def _say(self, role: str, tokens: int) -> None:
         self.said.append((role, [self.rng.randrange(10**6) for _ in range(tokens)]))
 
 
 def traffic(seed: int) -> list[tuple[bytes, list[int]]]:
-    """All talk at the same time: every turn of everybody, in an order of its own, before the next one."""
+    """All conversations interleaved: each turn of all of them, in random order, before the next turn."""
     rng = Random(seed)
     talks = [Talk(rng) for _ in range(CONVERSATIONS)]
     requests = []
@@ -59,7 +57,7 @@ def round_robin(requests: list[tuple[bytes, list[int]]]) -> list[PrefixEngine]:
 
 
 def routed(requests: list[tuple[bytes, list[int]]], rule: RoutingRule, under_way: int) -> list[PrefixEngine]:
-    """So many calls are always under way."""
+    """A constant number of calls in flight."""
     scene = RoutingScene(rule, A, B, permits=16)
     engines = {"a": PrefixEngine(BLOCKS), "b": PrefixEngine(BLOCKS)}
     going: list[Call] = []
@@ -67,11 +65,11 @@ def routed(requests: list[tuple[bytes, list[int]]], rule: RoutingRule, under_way
         if len(going) >= under_way:
             done = going.pop(0)
             assert done.candidate is not None
-            scene.lines[done.candidate.upstream].free += 1
+            scene.queues[done.candidate.upstream].free += 1
             scene.answered(done)
         call = scene.routed(scene.call(body), NOW)
         assert call.candidate is not None
-        scene.lines[call.candidate.upstream].free -= 1
+        scene.queues[call.candidate.upstream].free -= 1
         engines[call.candidate.upstream].prefill(tokens)
         going.append(call)
     return list(engines.values())
@@ -84,9 +82,7 @@ def hits(engines: list[PrefixEngine]) -> int:
 @pytest.mark.parametrize(
     ("kind", "under_way", "seed"), [("least_loaded", 8, 1), ("least_loaded", 1, 2), ("cheapest", 8, 3)]
 )
-def test_conversations_find_their_beginnings_again_and_both_replicas_work(
-    kind: str, under_way: int, seed: int
-) -> None:
+def test_conversations_hit_their_cached_prefixes_and_both_replicas_work(kind: str, under_way: int, seed: int) -> None:
     requests = traffic(seed)
     plain, kept = round_robin(requests), routed(requests, RoutingRule(kind), under_way)
     assert sum(one.calls for one in kept) == CONVERSATIONS * TURNS
@@ -94,7 +90,7 @@ def test_conversations_find_their_beginnings_again_and_both_replicas_work(
     assert max(one.calls for one in kept) <= 1.3 * CONVERSATIONS * TURNS / 2
 
 
-def test_the_fake_counts_whole_blocks_of_what_it_has_seen() -> None:
+def test_the_fake_engine_counts_whole_cached_blocks() -> None:
     engine = PrefixEngine(100)
     engine.prefill(list(range(64)))
     assert engine.hits == 0

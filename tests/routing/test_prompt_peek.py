@@ -23,7 +23,7 @@ def test_the_last_user_turn_decides():
     assert seen.prompt.context == len('"one"') + len('"two"') + 102
 
 
-def test_parts_of_text_are_read_and_other_parts_left():
+def test_text_parts_are_read_and_other_parts_ignored():
     parts = [
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": "data:"}},
@@ -34,33 +34,29 @@ def test_parts_of_text_are_read_and_other_parts_left():
     assert seen.prompt.text == "look\nhere"
 
 
-def test_tools_caps_and_schema_are_seen():
+def test_tools_caps_and_schema_are_read():
     form = {"type": "json_schema", "json_schema": {}}
-    seen = peek(
-        chat(said("user", "x"), tools=[{}, {}], max_tokens=5, max_completion_tokens=9, response_format=form)
-    )
+    seen = peek(chat(said("user", "x"), tools=[{}, {}], max_tokens=5, max_completion_tokens=9, response_format=form))
     assert seen is not None
     assert (seen.prompt.tools, seen.prompt.max_output, seen.prompt.schema) == (2, 9, True)
 
 
-@pytest.mark.parametrize(
-    "field", [b'"tools": null', b'"user": "\\ud83d"', b'"user": "\\udE00 \\ud83d\\ude00"']
-)
-def test_what_upstreams_put_up_with_hides_no_prompt(field):
+@pytest.mark.parametrize("field", [b'"tools": null', b'"user": "\\ud83d"', b'"user": "\\udE00 \\ud83d\\ude00"'])
+def test_malformed_fields_that_upstreams_accept_hide_no_prompt(field):
     easy = peek(chat(said("user", "x")))
     seen = peek(chat(said("user", "x"))[:-1] + b", " + field + b"}")
     assert easy is not None
     assert seen == easy
 
 
-def test_half_a_surrogate_pair_in_a_prompt_changes_nothing_else():
+def test_a_lone_surrogate_changes_nothing_else():
     seen = peek(b'{"messages": [{"role": "user", "content": "a \\ud83d\\ude00 b \\ud83d"}]}')
     assert seen is not None
     assert seen.prompt.text == "a \U0001f600 b \ufffd"
 
 
 @pytest.mark.parametrize("prompt", ["count", ["count"]])
-def test_a_prompt_to_complete_is_one_too(prompt):
+def test_the_prompt_of_a_completions_call_is_read(prompt):
     seen = peek(json.dumps({"prompt": prompt, "max_tokens": 3}).encode())
     assert seen is not None
     assert (seen.prompt.text, seen.prompt.max_output) == ("count", 3)
@@ -80,12 +76,12 @@ def test_a_prompt_to_complete_is_one_too(prompt):
         b'{"messages": [{"role": "user", "content": "\xff"}]}',
     ],
 )
-def test_other_shapes_are_nobodys_prompt(body):
+def test_other_shapes_have_no_prompt(body):
     assert peek(body) is None
 
 
 @pytest.mark.parametrize("content", [None, 7, {}, [1, {"text": 2}]])
-def test_a_turn_without_words_is_an_empty_prompt(content):
+def test_a_turn_without_text_is_an_empty_prompt(content):
     seen = peek(chat(said("user", content)))
     assert seen is not None
     assert seen.prompt.text == ""

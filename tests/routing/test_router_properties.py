@@ -76,14 +76,14 @@ def test_never_one_that_cannot_while_another_can(
 ) -> None:
     candidates = [candidate(str(number), **one) for number, one in enumerate(fields)]
     scene = RoutingScene(RoutingRule(kind, spill_s, True, True), *candidates, estimate=estimate, seed=seed)
-    scene.ill = {one for number, one in enumerate(candidates) if number in ill}
+    scene.unusable = {one for number, one in enumerate(candidates) if number in ill}
     for one, busy in zip(candidates, calls, strict=False):
         scene.busy(one.upstream, busy)
     call = scene.call(BODIES[needed], ceiling=ceiling)
-    told = scene.routing.admit(call, 1000.0)
+    outcome = scene.routing.admit(call, 1000.0)
     judged = {one: fits(one, needed, estimate, call) for one in candidates}
     able = [one for one, (can, _) in judged.items() if can]
-    if isinstance(told, Rejection):
+    if isinstance(outcome, Rejection):
         assert not able
         return
     picked = call.candidate
@@ -95,4 +95,4 @@ def test_never_one_that_cannot_while_another_can(
     if holding:
         assert set(call.candidates) == set(holding)
     choice = holding or list(call.candidates)
-    assert picked not in scene.ill or set(choice) <= scene.ill
+    assert picked not in scene.unusable or set(choice) <= scene.unusable

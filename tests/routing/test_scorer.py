@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from gateway.routing.complexity.features import NAMES, Prompt, read
-from gateway.routing.complexity.scorer import GRAMS_MOST, PromptScorer
+from gateway.routing.complexity.lexicon import HARD
+from gateway.routing.complexity.scorer import MAX_WORD_EFFECT, PromptScorer
 from gateway.routing.complexity.weights import BadWeights, Weights, dump, parse, shipped
 
 
@@ -25,7 +26,7 @@ def test_a_score_is_the_sum_of_its_features():
 def test_words_count_as_a_vector_of_length_one_and_together_within_bounds():
     scorer = PromptScorer(weights({}, {"red": (0.3, 4.0), "red tree": (0.1, 5.0), "증명": (-9.0, 1.0)}))
     assert scorer.score(Prompt("Red tree")) == pytest.approx(0.1 + (0.3 + 0.1) / 3)
-    assert scorer.score(Prompt("증명하라")) == pytest.approx(0.1 - GRAMS_MOST)
+    assert scorer.score(Prompt("증명하라")) == pytest.approx(0.1 - MAX_WORD_EFFECT)
     assert scorer.score(Prompt("blue")) == pytest.approx(0.1)
 
 
@@ -54,9 +55,19 @@ def test_gain_and_percentile_come_from_the_tables():
 def test_the_shipped_weights_say_where_they_come_from_and_what_they_reach():
     provenance = shipped().provenance
     assert "Apache-2.0" in str(provenance["source"])
-    assert len(str(provenance["mmlu_sha256"])) == len(str(provenance["gsm8k_sha256"])) == 64
-    assert float(provenance["apgr_mmlu_trained_without_it"]) >= 0.585
-    assert float(provenance["apgr_gsm8k_trained_without_it"]) >= 0.585
+    assert "MIT" in str(provenance["source"])
+    hashes = [value for name, value in provenance.items() if name.startswith("sha256 of ")]
+    assert [len(str(value)) for value in hashes] == [64] * 5
+    reached = {name.removeprefix("apgr without "): value for name, value in provenance.items() if "apgr" in name}
+    assert float(reached["MMLU"]) >= 0.575
+    assert float(reached["GSM8K"]) >= 0.585
+    assert min(float(value) for name, value in reached.items() if "Fusion" in name) >= 0.6
+
+
+def test_marks_of_hard_prompts_never_lower_a_shipped_score():
+    weights = shipped().dense
+    assert all(weights[name] > 0 for name in (*HARD, "length", "mathematical marks", "code marks"))
+    assert weights["simple-task words"] < 0 > weights["fact questions"]
 
 
 def test_a_file_is_read_as_it_was_written():
@@ -72,7 +83,7 @@ def test_a_file_is_read_as_it_was_written():
         ({"bias": 0.2}, "hash"),
         ({"format": 2}, "another version"),
         ({"dense": {"length": 1.0}}, "another version"),
-        ({"more": 1}, "no weights file"),
+        ({"more": 1}, "not a weights file"),
         ({"percentiles": []}, "hash"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The choice between cheap and strong: conversations, keys, caps, purses, and what a prompt may not do."""
+"""The choice between cheap and strong: conversations, keys, caps, budgets, and what a prompt may not do."""
 
 import json
 from random import Random
@@ -7,31 +7,31 @@ import pytest
 from pairs import PAIRS
 
 from gateway.routing.complexity.features import NAMES
-from gateway.routing.complexity.quota import Purse
+from gateway.routing.complexity.quota import DollarBucket
 from gateway.routing.complexity.scorer import PromptScorer
-from gateway.routing.complexity.selector import CHEAP, STRONG, Chooser
+from gateway.routing.complexity.selector import CHEAP, STRONG, TierChooser
 from gateway.routing.complexity.sessions import Sessions, ShareCap
 from gateway.routing.complexity.weights import shipped
 
 EASY, HARD = PAIRS[0][0], PAIRS[55][0]
 
 
-def chooser(share: float = 0.5, cap: float = 1.0, purse: Purse | None = None) -> Chooser:
-    return Chooser(PromptScorer(shipped()), share, cap, purse)
+def chooser(share: float = 0.5, cap: float = 1.0, bucket: DollarBucket | None = None) -> TierChooser:
+    return TierChooser(PromptScorer(shipped()), share, cap, bucket)
 
 
 def body(*turns: str) -> bytes:
-    """A conversation, the user's turns and the assistant's by turns."""
+    """A conversation of alternating user and assistant turns."""
     roles = ("user", "assistant")
     messages = [{"role": roles[at % 2], "content": turn} for at, turn in enumerate(turns)]
     return json.dumps({"messages": messages}).encode()
 
 
-def tier(chosen: Chooser, *turns: str, key: str = "team") -> str:
+def tier(chosen: TierChooser, *turns: str, key: str = "team") -> str:
     return chosen.choose(body(*turns), key, 0, 0.0).tier
 
 
-def warm(chosen: Chooser, key: str = "others") -> None:
+def warm(chosen: TierChooser, key: str = "others") -> None:
     """Traffic in which half of the prompts are hard."""
     for english, korean in PAIRS:
         tier(chosen, english, key=key)
@@ -49,13 +49,13 @@ def test_a_conversation_never_moves_down_and_may_move_up():
     warm(chosen)
     assert tier(chosen, HARD) == STRONG
     follow_up = chosen.choose(body(HARD, "answer", "Thanks!"), "team", 0, 0.0)
-    assert (follow_up.tier, follow_up.why) == (STRONG, "session")
+    assert (follow_up.tier, follow_up.reason) == (STRONG, "session")
     assert tier(chosen, EASY) == CHEAP
     assert tier(chosen, EASY, "answer", HARD) == STRONG
     assert tier(chosen, EASY, "answer", HARD, "answer", EASY) == STRONG
 
 
-def test_a_conversation_is_one_callers():
+def test_conversations_of_different_keys_are_separate():
     chosen = chooser()
     warm(chosen)
     assert tier(chosen, HARD, key="one") == STRONG
@@ -97,12 +97,12 @@ def test_a_key_has_at_most_its_cap():
     chosen = chooser(share=0.5, cap=0.2)
     warm(chosen)
     decided = [chosen.choose(body(f"{number} {HARD}"), "greedy", 0, 0.0) for number in range(1000)]
-    assert sum(one.tier == STRONG for one in decided) <= 0.2 * 1000 + 1
-    assert "cap" in {one.why for one in decided}
+    assert sum(choice.tier == STRONG for choice in decided) <= 0.2 * 1000 + 1
+    assert "cap" in {choice.reason for choice in decided}
 
 
-def test_an_empty_purse_makes_all_cheap():
-    chosen = chooser(share=1.0, purse=Purse(0, 0.0))
+def test_without_a_dollar_budget_all_calls_are_cheap():
+    chosen = chooser(share=1.0, bucket=DollarBucket(0, 0.0))
     assert chosen.choose(body(HARD), "team", 5, 1.0).tier == CHEAP
     assert chooser(share=1.0).choose(body(HARD), "team", 5, 1.0).tier == STRONG
 
@@ -110,22 +110,22 @@ def test_an_empty_purse_makes_all_cheap():
 def test_a_body_without_a_prompt_is_cheap():
     chosen = chooser(share=1.0)
     choice = chosen.choose(b"{}", "team", 0, 0.0)
-    assert (choice.tier, choice.why) == (CHEAP, "unread")
-    assert chosen.tell(choice) == "complexity; tier=cheap; by=unread"
+    assert (choice.tier, choice.reason) == (CHEAP, "unread")
+    assert chosen.describe(choice) == "complexity; tier=cheap; by=unread"
 
 
-def test_the_header_tells_tier_and_reasons():
+def test_the_header_has_tier_and_reasons():
     chosen = chooser()
     warm(chosen)
-    told = chosen.tell(chosen.choose(body(HARD), "team", 0, 0.0))
-    assert told.startswith('complexity; tier=strong; by=score; for="')
-    names = told.split('"')[1].split(", ")
+    header = chosen.describe(chosen.choose(body(HARD), "team", 0, 0.0))
+    assert header.startswith('complexity; tier=strong; by=score; for="')
+    names = header.split('"')[1].split(", ")
     assert 1 <= len(names) <= 3
     assert set(names) <= set(NAMES)
 
 
-def test_sessions_are_bounded_and_the_least_used_is_forgotten():
-    sessions = Sessions(most=2)
+def test_sessions_are_bounded_and_evicted_least_recently_used_first():
+    sessions = Sessions(max_sessions=2)
     sessions.raise_(b"a")
     sessions.raise_(b"b")
     assert sessions.is_raised(b"a")

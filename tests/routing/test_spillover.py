@@ -1,4 +1,4 @@
-"""Spill-over, decided when a call comes and when it has waited: plain numbers."""
+"""Spill-over, decided when a call arrives and when it has waited."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from gateway.queueing.pacing import Pace
 from gateway.queueing.upstream_queue import Waiter
 from gateway.routing.load import EngineLoad
 from gateway.routing.router import RoutingRule, Selection
-from gateway.routing.spillover import own
+from gateway.routing.spillover import preferred
 
 OWN, OWN_2, PAID = candidate("own"), candidate("own-2"), candidate("paid", (1, 1))
 UNKNOWN = candidate("unknown", None)
@@ -28,15 +28,13 @@ UNKNOWN = candidate("unknown", None)
         ((UNKNOWN, PAID), False, (PAID,)),
     ],
 )
-def test_which_are_kept_full(
-    candidates: tuple[Candidate, ...], listed: bool, expected: tuple[Candidate, ...]
-):
-    assert tuple(own(candidates, listed=listed)) == expected
+def test_preferred_candidates(candidates: tuple[Candidate, ...], listed: bool, expected: tuple[Candidate, ...]):
+    assert tuple(preferred(candidates, listed=listed)) == expected
 
 
 def full(scene: RoutingScene, upstream: str, waiting: int, hold_s: float) -> None:
-    """All permits are out, each held for so long, and so many wait."""
-    line = scene.lines[upstream]
+    """All permits are taken, each for this long, and calls are queued."""
+    line = scene.queues[upstream]
     scene.busy(upstream, line.permits)
     line.learn_service_time(hold_s, NOW)
     for number in range(waiting):
@@ -50,7 +48,7 @@ def scene(*candidates: Candidate, kind: str = "priority", after: float = 2.0) ->
     return RoutingScene(RoutingRule(kind, spill_s=after), *candidates)
 
 
-def test_while_there_is_a_free_place_it_is_taken():
+def test_a_free_slot_at_a_preferred_upstream_is_used():
     one = scene(OWN, PAID)
     one.busy("own", 3)
     call = one.call()
@@ -59,67 +57,67 @@ def test_while_there_is_a_free_place_it_is_taken():
     assert one.estimated == 0
 
 
-def test_a_short_wait_is_waited():
+def test_a_wait_within_the_bound_does_not_spill():
     one = scene(OWN, PAID)
     full(one, "own", waiting=7, hold_s=1.0)  # the eighth to go waits two seconds
     assert one.order() == ["own", "paid"]
 
 
-def test_past_the_bound_the_call_goes_on_and_is_told_so():
+def test_a_wait_over_the_bound_spills_with_a_header():
     one = scene(OWN, PAID)
     full(one, "own", waiting=8, hold_s=1.0)
     call = one.call()
     assert one.order(call) == ["paid", "own"]
-    assert one.told(call) == "spill; wait=2.2s"
+    assert one.header(call) == "spill; wait=2.2s"
     assert one.counted == {("m", "paid", "spill"): 1}
     assert call.max_wait_s == 2.0  # for the case that it has to wait all the same
 
 
-def test_another_own_one_with_a_place_comes_first():
+def test_another_preferred_candidate_with_a_free_slot_comes_first():
     one = scene(OWN, OWN_2, PAID)
     full(one, "own", waiting=50, hold_s=1.0)
     assert one.order() == ["own-2", "own", "paid"]
 
 
-def test_of_own_ones_that_are_full_the_shortest_wait_counts():
+def test_the_shortest_wait_of_full_preferred_candidates_counts():
     one = scene(OWN, OWN_2, PAID)
     full(one, "own", waiting=50, hold_s=1.0)
     full(one, "own-2", waiting=2, hold_s=1.0)
     assert one.order() == ["own-2", "own", "paid"]
 
 
-def test_nobody_goes_where_the_wait_is_longer_still():
+def test_a_call_does_not_spill_to_a_longer_wait():
     one = scene(OWN, PAID)
     full(one, "own", waiting=20, hold_s=1.0)
     full(one, "paid", waiting=40, hold_s=1.0)
     assert one.order() == ["own", "paid"]
 
 
-def test_what_waits_inside_the_engine_is_a_wait_too():
+def test_calls_waiting_inside_the_engine_count_as_a_wait():
     one = scene(OWN, PAID)
-    one.lines["own"].learn_service_time(8.0, NOW)
+    one.queues["own"].learn_service_time(8.0, NOW)
     one.engines["own"] = EngineLoad(running=4, waiting=3, kv=1.0)
     assert one.order() == ["paid", "own"]  # 8 s * 3 / 7
     one.engines["own"] = EngineLoad(running=4, waiting=1, kv=1.0)
     assert one.order() == ["own", "paid"]
 
 
-def test_a_rate_that_holds_calls_back_is_a_wait_too():
+def test_pacing_counts_as_a_wait():
     one = scene(OWN, PAID)
-    pace = one.lines["own"].pace = Pace(6.0, None)
+    pace = one.queues["own"].pace = Pace(6.0, None)
     pace.note(1, NOW)
     assert one.order() == ["paid", "own"]
 
 
-def test_a_call_that_is_larger_than_the_rate_goes_elsewhere():
+def test_a_call_larger_than_the_rate_spills():
     one = scene(OWN, PAID)
-    one.lines["own"].pace = Pace(None, 10.0)
+    one.queues["own"].pace = Pace(None, 10.0)
     call = one.call()
     call.estimate = TokenEstimate(1000, 10, True)
     assert one.order(call) == ["paid", "own"]
 
 
-def test_what_the_key_cannot_pay_it_waits_for():
+def test_a_call_does_not_spill_beyond_its_budget():
     one = scene(OWN, PAID)
     full(one, "own", waiting=50, hold_s=1.0)
     call = one.call(ceiling=0)
@@ -127,21 +125,21 @@ def test_what_the_key_cannot_pay_it_waits_for():
     assert not one.routing.spills(call, NOW + 60)
 
 
-def test_one_that_is_not_well_is_no_way_out():
+def test_a_call_does_not_spill_to_an_unusable_candidate():
     one = scene(OWN, PAID)
-    one.ill = {PAID}
+    one.unusable = {PAID}
     full(one, "own", waiting=50, hold_s=1.0)
     assert one.order() == ["own", "paid"]
 
 
-def test_by_price_the_own_one_is_found_wherever_it_stands():
+def test_by_price_the_preferred_candidate_may_be_listed_anywhere():
     one = scene(PAID, OWN, kind="cheapest")
     assert one.order() == ["own", "paid"]
     full(one, "own", waiting=8, hold_s=1.0)
     assert one.order() == ["paid", "own"]
 
 
-def test_who_has_waited_moves_to_one_that_takes_it_at_once():
+def test_a_call_that_has_waited_moves_to_a_candidate_with_a_free_slot():
     one = scene(OWN, OWN_2, PAID)
     full(one, "own", waiting=4, hold_s=1.0)
     full(one, "own-2", waiting=4, hold_s=1.0)
@@ -154,19 +152,19 @@ def test_who_has_waited_moves_to_one_that_takes_it_at_once():
     assert one.routing.spills(call, NOW + 2.5)
     assert [it.upstream for it in call.candidates] == ["paid", "own", "own-2"]
     assert (call.max_wait_s, call.candidate) == (math.inf, OWN)
-    assert one.told(call) == "spill; waited=2.0s"
+    assert one.header(call) == "spill; waited=2.0s"
     assert one.counted["m", "paid", "spill"] == 1
 
 
-def test_it_does_not_move_to_one_that_is_not_well():
+def test_a_call_that_has_waited_does_not_move_to_an_unusable_candidate():
     one = scene(OWN, PAID)
     full(one, "own", waiting=4, hold_s=1.0)
     call = one.routed()
-    one.ill = {PAID}
+    one.unusable = {PAID}
     assert not one.routing.spills(call, NOW + 2)
 
 
-def test_a_call_that_is_too_hard_for_the_own_ones_is_not_given_to_them() -> None:
+def test_a_call_too_hard_for_preferred_candidates_does_not_go_there() -> None:
     class Hard:
         def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> Selection:
             return Selection(list(reversed(candidates)), "complexity")

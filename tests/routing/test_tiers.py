@@ -5,7 +5,7 @@ from routing_scene import EXPECTED, NOW, RoutingScene, candidate
 
 from gateway.core.call import Candidate, TokenEstimate
 from gateway.routing.complexity.scorer import PromptScorer
-from gateway.routing.complexity.selector import Chooser
+from gateway.routing.complexity.selector import TierChooser
 from gateway.routing.complexity.tiers import ComplexityScorer, TierRanking
 from gateway.routing.complexity.weights import shipped
 from gateway.routing.router import RoutingRule
@@ -47,7 +47,7 @@ def test_what_the_strong_tier_costs_more_is_the_difference_for_this_call() -> No
 
 def tiered(rule: RoutingRule, share: float, *candidates: Candidate) -> RoutingScene:
     scene = RoutingScene(rule, *candidates, permits=1)
-    chooser = Chooser(PromptScorer(shipped()), share)
+    chooser = TierChooser(PromptScorer(shipped()), share)
     scene.routing._scorers = {"m": ComplexityScorer(chooser, lambda call: EXPECTED)}
     return scene
 
@@ -61,7 +61,7 @@ def test_what_only_one_candidate_can_serve_is_no_choice() -> None:
     tools = b'{"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]}'
     call = scene.call(tools)
     assert scene.order(call) == ["dear"]
-    assert scene.told(call) == "complexity"
+    assert scene.header(call) == "complexity"
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -70,14 +70,14 @@ def test_what_only_one_tier_can_serve_is_no_choice(share: float) -> None:
     scene = tiered(RoutingRule("complexity", needs=True), share, blind, DEAR, TWIN)
     call = scene.call(b'{"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]}')
     assert scene.order(call) == ["dear", "twin"]
-    assert scene.told(call) == "complexity"
+    assert scene.header(call) == "complexity"
 
 
 def test_a_call_is_scored_once_also_when_its_first_candidate_cannot_be_called() -> None:
     scene = RoutingScene(RoutingRule("complexity"), CHEAP, MIDDLE, DEAR)
     asked: list[float] = []
 
-    class Counting(Chooser):
+    class Counting(TierChooser):
         def choose(self, body: bytes, key: str, extra: int, now: float):
             asked.append(now)
             return super().choose(body, key, extra, now)
@@ -86,6 +86,6 @@ def test_a_call_is_scored_once_also_when_its_first_candidate_cannot_be_called() 
         return EXPECTED
 
     scene.routing._scorers = {"m": ComplexityScorer(Counting(PromptScorer(shipped()), 1.0), estimate)}
-    scene.ill.add(DEAR)
+    scene.unusable.add(DEAR)
     assert scene.order() == ["middle", "cheap", "dear"]
     assert asked == [NOW]

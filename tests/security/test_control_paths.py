@@ -42,9 +42,7 @@ async def test_the_names_of_models_open_no_path(gateway: InProcessGateway, upstr
 
 
 async def test_every_route_asks_for_a_key(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
-    gateway = await start_gateway(
-        settings(upstream.url, keys=True, server={"cors_origins": ["http://a.test"]})
-    )
+    gateway = await start_gateway(settings(upstream.url, keys=True, server={"cors_origins": ["http://a.test"]}))
     served = {(method, path) for path, methods in routes._METHODS.items() for method in methods}
     assert served == {
         ("POST", "/v1/chat/completions"),

@@ -15,7 +15,7 @@ from gateway.config.load import load
 from gateway.config.model import EngineField
 from gateway.core.caller import Caller
 from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
-from gateway.wire.json import limits as json_bounds
+from gateway.wire.json import limits as json_limits
 from gateway.wire.openai import peek as openai
 from gateway.wire.openai.request_limits import ENGINE_FIELDS, MOST_CHOICES, MOST_ENDS, MOST_LOGPROBS
 
@@ -122,9 +122,7 @@ def test_a_bias_that_is_infinite_is_found_within_its_object() -> None:
 def test_a_field_that_steers_the_engine_is_seen_in_any_spelling_and_only_at_the_top(field: str) -> None:
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in field)
     for name in (field, escaped, field[0] + escaped[6:]):
-        assert openai.peek_request(b'{"model":"m","%s":1}' % name.encode()) == openai.Peek(
-            "m", False, (field,)
-        )
+        assert openai.peek_request(b'{"model":"m","%s":1}' % name.encode()) == openai.Peek("m", False, (field,))
     elsewhere = {"model": "m", "messages": [{"content": f'"{field}": 1', field: 1}], "metadata": {field: 1}}
     for body in ({**elsewhere, "user": field}, {**elsewhere, field: None}, {**elsewhere, f"x_{field}": 1}):
         assert openai.peek_request(json.dumps(body).encode()) == openai.Peek("m", False)
@@ -136,10 +134,10 @@ def test_the_config_knows_the_same_fields() -> None:
 
 def test_a_key_may_send_what_it_is_allowed_and_nothing_else() -> None:
     some = Caller("a", None, engine_fields=("priority", "cache_salt"))
-    assert steering.refuse(("cache_salt", "priority"), some) is None
-    assert steering.refuse(ENGINE_FIELDS, Caller("a", None, engine_fields=("*",))) is None
+    assert steering.reject(("cache_salt", "priority"), some) is None
+    assert steering.reject(ENGINE_FIELDS, Caller("a", None, engine_fields=("*",))) is None
     for caller in (some, Caller("b", None)):
-        refusal = steering.refuse(("request_id",), caller)
+        refusal = steering.reject(("request_id",), caller)
         assert refusal is not None
         assert (refusal.kind, refusal.param) == (INVALID_VALUE, "request_id")
         assert "engine_fields: [request_id]" in refusal.message
@@ -149,9 +147,7 @@ def nested(depth: int) -> bytes:
     """A body whose innermost value stands in so many lists and objects."""
     lists = depth // 2
     objects = depth - 1 - lists
-    return (
-        b'{"model":"m","x":' + b"[" * lists + b'{"a":' * objects + b"1" + b"}" * objects + b"]" * lists + b"}"
-    )
+    return b'{"model":"m","x":' + b"[" * lists + b'{"a":' * objects + b"1" + b"}" * objects + b"]" * lists + b"}"
 
 
 def padded(body: bytes) -> bytes:
@@ -159,13 +155,13 @@ def padded(body: bytes) -> bytes:
     return b'{"pad":"' + b"x" * 100_000 + b'",' + body[1:]
 
 
-@pytest.mark.parametrize("depth", [2, 10, json_bounds.MAX_DEPTH])
+@pytest.mark.parametrize("depth", [2, 10, json_limits.MAX_DEPTH])
 def test_a_body_may_be_nested(depth: int) -> None:
     for body in (nested(depth), padded(nested(depth))):
         assert openai.peek_request(body) == openai.Peek("m", False)
 
 
-@pytest.mark.parametrize("depth", [json_bounds.MAX_DEPTH + 1, 200, 900, 100_000])
+@pytest.mark.parametrize("depth", [json_limits.MAX_DEPTH + 1, 200, 900, 100_000])
 def test_a_body_that_is_nested_too_deeply_is_refused(depth: int) -> None:
     for body in (nested(depth), padded(nested(depth))):
         assert "nested too deeply" in refused(body, INVALID_JSON).message
@@ -179,7 +175,7 @@ def test_width_is_no_depth(wide: bytes) -> None:
 
 
 def test_keys_lists_and_objects_are_counted() -> None:
-    most = json_bounds.MAX_KEYS
+    most = json_limits.MAX_KEYS
     keys = b'{"model":"m",' + b",".join([b'"":0'] * (most - 1)) + b"}"
     assert openai.peek_request(keys) == openai.Peek("m", False)
     assert f"{most} keys" in refused(keys[:-1] + b',"":0}', INVALID_JSON).message
@@ -209,7 +205,7 @@ async def test_the_client_is_told_and_the_upstream_is_not_asked(
 async def test_a_field_that_steers_the_engine_needs_a_key_that_may(
     upstream: FaultUpstream, start_gateway: StartGateway, path: str, body: dict[str, Any]
 ) -> None:
-    config = settings(upstream.url, keys=True)
+    config = settings(upstream.url, upstream={"kind": "vllm"}, keys=True)
     config["keys"][0]["engine_fields"] = ["priority", "cache_salt"]
     config["keys"][1]["models"] = ["*"]
     gateway = await start_gateway(config)
@@ -235,9 +231,8 @@ def test_a_field_that_steers_nothing_is_a_mistake_in_the_config(tmp_path: Path) 
     assert "priority" in problem.message.rpartition("found")[2]
 
 
-async def test_without_keys_nobody_steers_the_engine(
-    gateway: InProcessGateway, upstream: FaultUpstream
-) -> None:
+async def test_without_keys_nobody_steers_the_engine(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(settings(upstream.url, upstream={"kind": "vllm"}))
     answer = await ask(gateway.port, {**C0, "prompt_embeds": "AAAA"})
     assert (answer.status, answer.error["param"]) == (400, "prompt_embeds")
     assert upstream.calls == []

@@ -13,27 +13,27 @@ from gateway.core.errors import AUTH_RATE_LIMITED
 def test_a_burst_passes_and_then_one_a_second() -> None:
     keys = AuthFailureLimiter()
     assert PER_MINUTE == 60
-    assert [keys.refuse("192.0.2.1", 100.0) for _ in range(60)] == [None] * 60
-    refusal = keys.refuse("192.0.2.1", 100.0)
+    assert [keys.reject("192.0.2.1", 100.0) for _ in range(60)] == [None] * 60
+    refusal = keys.reject("192.0.2.1", 100.0)
     assert refusal is not None
     assert refusal.kind is AUTH_RATE_LIMITED
     assert refusal.retry_after == 1.0
-    assert keys.refuse("192.0.2.1", 100.5) is not None
-    assert keys.refuse("192.0.2.1", 101.0) is None
-    assert keys.refuse("192.0.2.1", 101.0) is not None
+    assert keys.reject("192.0.2.1", 100.5) is not None
+    assert keys.reject("192.0.2.1", 101.0) is None
+    assert keys.reject("192.0.2.1", 101.0) is not None
 
 
 def test_a_refused_guess_does_not_lengthen_the_wait() -> None:
     keys = AuthFailureLimiter(per_minute=60)
     for _ in range(1000):
-        keys.refuse("192.0.2.1", 100.0)
-    assert keys.refuse("192.0.2.1", 101.0) is None
+        keys.reject("192.0.2.1", 100.0)
+    assert keys.reject("192.0.2.1", 101.0) is None
 
 
 def test_each_address_has_its_own_and_an_ipv6_network_is_one() -> None:
     keys = AuthFailureLimiter(per_minute=1)
     for address in ("192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8:0:1::1", "", "fe80::1%eth0"):
-        assert keys.refuse(address, 5.0) is None, address
+        assert keys.reject(address, 5.0) is None, address
     for address in (
         "192.0.2.1",
         "::ffff:192.0.2.2",
@@ -42,16 +42,16 @@ def test_each_address_has_its_own_and_an_ipv6_network_is_one() -> None:
         "",
         "fe80::2%eth1",
     ):
-        assert keys.refuse(address, 5.0) is not None, address
+        assert keys.reject(address, 5.0) is not None, address
 
 
 def test_so_many_addresses_are_remembered_and_the_most_recent_ones() -> None:
-    keys = AuthFailureLimiter(per_minute=1, most=100)
-    assert keys.refuse("198.51.100.1", 5.0) is None
+    keys = AuthFailureLimiter(per_minute=1, max_addresses=100)
+    assert keys.reject("198.51.100.1", 5.0) is None
     for number in range(100_000):
-        assert keys.refuse(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 5.0) is None
+        assert keys.reject(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 5.0) is None
         if number % 50 == 0:
-            assert keys.refuse("198.51.100.1", 5.0) is not None
+            assert keys.reject("198.51.100.1", 5.0) is not None
     assert len(keys) == 100
 
 
@@ -60,7 +60,7 @@ async def test_guesses_get_429_and_a_right_key_from_the_same_address_never(
 ) -> None:
     gateway = await start_gateway(settings(upstream.url, keys=True))
     # So few that the next one is due after this test.
-    gateway._gateway._serve._wrong_keys = AuthFailureLimiter(per_minute=2)
+    gateway._gateway._serve._auth_failures = AuthFailureLimiter(per_minute=2)
     statuses = []
     async with await RawClient.open(gateway.port) as client:
         for number in range(2):

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from kit.calls import make_call
 
 from gateway.core.call import CHAT, Call, Candidate, Credentials, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
@@ -73,7 +74,7 @@ def test_all_that_is_known_of_a_call() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    call = Call(CHAT, "req-1", Credentials(None, None, None), 100.0)
+    call = make_call(now=100.0, request_id="req-1")
     call.model, call.status, call.outcome = "m" * 1000, 404, "client_error"
     assert told(call, 100.5) == {
         "ts": "2026-11-30T00:53:20.250+00:00",
@@ -134,14 +135,12 @@ def test_a_made_up_model_passes_for_no_other_field() -> None:
 
 
 @pytest.mark.parametrize("shape", [as_json, as_text])
-def test_neither_body_nor_key_is_told(shape: Any) -> None:
+def test_neither_body_nor_key_is_logged(shape: Any) -> None:
     assert "secret" not in shape(record_of(finished(), 105.0), AT)
 
 
 @pytest.mark.parametrize(("shape", "begins"), [("json", '{"ts":'), ("text", "")])
-def test_it_goes_where_the_log_goes_in_its_shape(
-    shape: str, begins: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_goes_where_the_log_goes_in_its_shape(shape: str, begins: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     to = NonBlockingStream(lambda data: written.append(data) or len(data), lambda lines: None)
     monkeypatch.setattr(log, "output", lambda: to)

@@ -8,7 +8,7 @@ from kit.pages import table
 
 from gateway.batching.batcher import FlushReason
 from gateway.cache.accounting import Result
-from gateway.resilience.classification import REASONS, Verdict
+from gateway.resilience.classification import REASONS, AttemptResult
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -29,7 +29,7 @@ def test_reasons_of_retries() -> None:
 
 
 def test_results_of_attempts() -> None:
-    assert listed("result", "sluice_upstream_attempts_total") == set(get_args(Verdict))
+    assert listed("result", "sluice_upstream_attempts_total") == set(get_args(AttemptResult))
 
 
 def test_results_of_the_cache() -> None:

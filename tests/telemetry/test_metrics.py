@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from gateway.telemetry.metrics import fast_inc, fast_observe
+from gateway.telemetry.fast_prometheus import fast_inc, fast_observe
 
 
 @given(st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.100001, 1.0, 2.5, 1e9]) | st.floats(0, 10), max_size=30))
@@ -41,7 +41,7 @@ def test_with_several_workers_it_is_written_where_the_library_looks(tmp_path: Pa
     script = """
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
-from gateway.telemetry.metrics import fast_inc, fast_observe
+from gateway.telemetry.fast_prometheus import fast_inc, fast_observe
 counter = Counter("c", "help", ["a"]).labels("x")
 add, observe = fast_inc(counter), fast_observe(Histogram("h", "help", ["a"], buckets=(1, 2)).labels("x"))
 for value in (0.5, 1.5, 1.5, 9):
@@ -58,7 +58,6 @@ print(generate_latest(registry).decode())
     told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
     lines = told.stdout.decode().splitlines()
     buckets = [
-        f'h_bucket{{a="x",le="{bound}"}} {count}'
-        for bound, count in (("1.0", 1.0), ("2.0", 3.0), ("+Inf", 4.0))
+        f'h_bucket{{a="x",le="{bound}"}} {count}' for bound, count in (("1.0", 1.0), ("2.0", 3.0), ("+Inf", 4.0))
     ]
     assert {'c_total{a="x"} 15.5', 'h_sum{a="x"} 12.5', 'h_count{a="x"} 4.0', *buckets} <= set(lines)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.telemetry.nonblocking_output import KEPT, NonBlockingStream, unblocked
+from gateway.telemetry.nonblocking_output import MAX_BUFFERED, NonBlockingStream, nonblocking_write
 
 LINE = "x" * 99 + "\n"
 
@@ -76,31 +76,31 @@ def test_a_line_that_was_cut_is_ended_before_the_next_one(scene: Scene):
 
 
 def test_row_63_beyond_its_bound_lines_are_dropped_counted_and_told_of(scene: Scene):
-    for _ in range(KEPT // 100 + 50):
+    for _ in range(MAX_BUFFERED // 100 + 50):
         scene.say(LINE)
-    lost = KEPT // 100 + 50 - KEPT // 100
+    lost = MAX_BUFFERED // 100 + 50 - MAX_BUFFERED // 100
     assert scene.counted == lost
-    scene.sink.room = 10 * KEPT
+    scene.sink.room = 10 * MAX_BUFFERED
     scene.say("later\n")
-    whole = LINE.encode() * (KEPT // 100)
+    whole = LINE.encode() * (MAX_BUFFERED // 100)
     assert scene.sink.took == whole + b"later\ndropped %d\n" % lost
     assert scene.told == [lost]
 
 
 def test_room_that_has_come_back_is_used_before_a_line_is_dropped(scene: Scene):
-    for _ in range(KEPT // 100):
+    for _ in range(MAX_BUFFERED // 100):
         scene.say(LINE)
-    scene.sink.room = 10 * KEPT
+    scene.sink.room = 10 * MAX_BUFFERED
     scene.output.write(LINE)
     scene.output.flush()
-    assert len(scene.sink.took) == (KEPT // 100 + 1) * 100
+    assert len(scene.sink.took) == (MAX_BUFFERED // 100 + 1) * 100
     assert scene.counted == 0
 
 
 def test_a_line_larger_than_the_bound_is_still_a_line(scene: Scene):
-    scene.sink.room = 10 * KEPT
-    scene.say("y" * 2 * KEPT)
-    assert len(scene.sink.took) == 2 * KEPT
+    scene.sink.room = 10 * MAX_BUFFERED
+    scene.say("y" * 2 * MAX_BUFFERED)
+    assert len(scene.sink.took) == 2 * MAX_BUFFERED
 
 
 def test_half_a_surrogate_is_written_all_the_same(scene: Scene):
@@ -129,7 +129,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
 
 def fill(descriptor: int, line: bytes) -> int:
     """Writes until there is no more room; gives the bytes."""
-    write, written = unblocked(descriptor), 0
+    write, written = nonblocking_write(descriptor), 0
     while written < 100_000_000:
         try:
             written += write(line)
@@ -158,7 +158,7 @@ def test_a_pipe_takes_a_line_whole_or_not_at_all():
 
 def test_a_reader_that_has_gone_is_no_error_of_anybody(scene: Scene):
     reader, writer = os.pipe()
-    output = NonBlockingStream(unblocked(writer), scene.tell)
+    output = NonBlockingStream(nonblocking_write(writer), scene.tell)
     os.close(reader)
     output.write(LINE)
     output.flush()
@@ -181,6 +181,6 @@ def test_without_the_name_of_a_descriptor_it_is_looked_at_before_it_is_written_t
 
 def test_a_file_is_written_to_as_it_is(tmp_path):
     with (tmp_path / "log").open("ab") as file:
-        unblocked(file.fileno())(b"one\n")
-        unblocked(file.fileno())(b"two\n")
+        nonblocking_write(file.fileno())(b"one\n")
+        nonblocking_write(file.fileno())(b"two\n")
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"

@@ -1,8 +1,9 @@
 """What is left of a call in metrics and log when it is over."""
 
 import pytest
+from kit.calls import make_call
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Route, TokenUsage
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Route, TokenUsage
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observe import RequestMetrics
 
@@ -37,7 +38,7 @@ def scene() -> Scene:
 
 def answered(scene: Scene, stream: bool = False) -> Call:
     """Accepted at 100.0, body there at 100.5, waited 0.25, sent at 101.0, answered at 103.0."""
-    call = Call(CHAT, "id", Credentials(None, None, None), 100.0)
+    call = make_call(now=100.0)
     assert scene.gate.admit(call, 100.0) is None
     call.ready_at, call.queue_s, call.sent_at, call.answered_at = 100.5, 0.25, 101.0, 103.0
     call.model, call.route, call.candidate, call.attempts = "small", ROUTE, CANDIDATE, 1
@@ -46,7 +47,7 @@ def answered(scene: Scene, stream: bool = False) -> Call:
 
 
 def test_everybody_may_pass_and_is_held(scene: Scene):
-    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    call = make_call(now=1.0)
     assert scene.gate.admit(call, 1.0) is None
     assert scene.lines == []
     call.lease.settle(call, 2.0)
@@ -74,7 +75,7 @@ def test_calls_are_counted_by_model_endpoint_status_and_outcome(scene: Scene):
 
 def test_a_model_that_a_client_made_up_is_other(scene: Scene):
     for number in range(50):
-        call = Call(EMBEDDINGS, "id", Credentials(None, None, None), 1.0)
+        call = make_call(EMBEDDINGS, 1.0)
         scene.gate.admit(call, 1.0)
         call.model, call.status, call.outcome = f"made-up-{number}", 404, "client_error"
         call.lease.settle(call, 2.0)
@@ -84,7 +85,7 @@ def test_a_model_that_a_client_made_up_is_other(scene: Scene):
 
 
 def test_a_call_that_broke_before_anything_was_known_is_our_fault(scene: Scene):
-    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    call = make_call(now=1.0)
     scene.gate.admit(call, 1.0)
     call.lease.settle(call, 1.0)
     assert [labels["outcome"] for labels in scene.series("sluice_requests_total")] == ["internal_error"]
@@ -110,7 +111,7 @@ def test_relaying_a_stream_is_no_overhead(scene: Scene):
 
 
 def test_overhead_is_never_negative():
-    call = Call(CHAT, "id", Credentials(None, None, None), 100.0)
+    call = make_call(now=100.0)
     call.sent_at, call.answered_at, call.queue_s = 101.0, 102.0, 5.0
     assert call.overhead_s(102.0) == 0.0
 
@@ -158,14 +159,13 @@ def test_tokens_are_counted_by_kind_and_nought_makes_no_series(scene: Scene):
         call.tokens = tokens
         call.lease.settle(call, 105.0)
     counted = {
-        labels["type"]: scene.value("sluice_tokens_total", **labels)
-        for labels in scene.series("sluice_tokens_total")
+        labels["type"]: scene.value("sluice_tokens_total", **labels) for labels in scene.series("sluice_tokens_total")
     }
     assert counted == {"input": 11, "output": 6, "cached_input": 8}
 
 
 def test_a_refused_call_says_nothing_about_any_upstream(scene: Scene):
-    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    call = make_call(now=1.0)
     scene.gate.admit(call, 1.0)
     call.route, call.status, call.outcome, call.tokens = ROUTE, 503, "shed", TokenUsage(input=5)
     call.lease.settle(call, 2.0)

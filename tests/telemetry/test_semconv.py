@@ -1,12 +1,13 @@
-"""Histograms that are measured once and told twice."""
+"""Histograms measured once and exported under two names."""
 
 from collections.abc import Callable
 
 import pytest
+from kit.calls import make_call
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Route, TokenUsage
+from gateway.core.call import CHAT, EMBEDDINGS, Candidate, Route, TokenUsage
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observe import RequestMetrics
 from gateway.telemetry.semconv import provider
@@ -34,7 +35,7 @@ class Scene:
         first: float = 0.0,
     ) -> None:
         """One that began at 100.0; its first token came after `first` seconds, its end after `seconds`."""
-        call = Call(endpoint, "id", Credentials(None, None, None), 100.0)
+        call = make_call(endpoint, 100.0)
         call.candidate = Candidate(upstream, "up", b'"up"')
         call.route = Route("small", b'"small"', (call.candidate,))
         call.attempts, call.tokens, call.outcome, call.sent_at = attempts, tokens, outcome, 100.0
@@ -117,9 +118,7 @@ USAGE = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 
         ("gen_ai_client_token_usage", "sluice_request_input_tokens", USAGE),
     ],
 )
-def test_the_bounds_are_those_of_the_conventions(
-    scene: Scene, theirs: str, own: str, bounds: list[float]
-) -> None:
+def test_the_bounds_are_those_of_the_conventions(scene: Scene, theirs: str, own: str, bounds: list[float]) -> None:
     scene.call(first=0.5, tokens=TokenUsage(input=5, output=11))
     assert scene.bounds(theirs) == [*bounds, float("inf")]
     assert {*bounds} < {*scene.bounds(own)}

@@ -5,17 +5,15 @@ import sys
 from random import Random
 
 import pytest
+from kit.calls import make_call
 
 from gateway.config import cross_checks as references
 from gateway.config.load import load
-from gateway.core.call import CHAT, Call, Credentials
 from gateway.telemetry.tracing import Tracing
 from gateway.wire.http.traceparent import Parent, read
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-FOUR_LINES = (
-    "upstreams:\n  a: {base_url: 'http://127.0.0.1:1/v1'}\nmodels:\n  m: {candidates: [{upstream: a}]}\n"
-)
+FOUR_LINES = "upstreams:\n  a: {base_url: 'http://127.0.0.1:1/v1'}\nmodels:\n  m: {candidates: [{upstream: a}]}\n"
 
 
 def traced(sample: float, parents: list[str | None]) -> list[bool]:
@@ -23,7 +21,7 @@ def traced(sample: float, parents: list[str | None]) -> list[bool]:
     gate = Tracing(sample, Random(7), lambda: 1.0, lambda call, trace, now: None)
     found = []
     for parent in parents:
-        call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+        call = make_call(now=1.0)
         call.headers = {} if parent is None else {"traceparent": parent}
         assert gate.admit(call, 1.0) is None
         found.append(call.trace is not None)
@@ -45,9 +43,7 @@ def test_later_versions_of_the_header_may_say_more() -> None:
     assert read(f"00-{TRACE}-{SPAN}-01") == read(f"42-{TRACE}-{SPAN}-03-more-of-it") == parent
 
 
-def test_without_the_packages_a_config_with_traces_is_refused(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_packages_a_config_with_traces_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "sluice.yaml"
     file.write_text(FOUR_LINES + "traces: {enabled: true}\n", encoding="utf-8")
     assert load(file, {}).problems == []
@@ -58,7 +54,5 @@ def test_without_the_packages_a_config_with_traces_is_refused(
 
 def test_nothing_of_it_is_imported_before_it_is_wanted() -> None:
     asked = "import sys, gateway.assembly.gateway; print('gateway.telemetry.span_exporter' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\n"

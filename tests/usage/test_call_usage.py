@@ -1,8 +1,9 @@
 """What a call is charged, by how it ended."""
 
 import pytest
+from kit.calls import make_call
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Credentials, Price, TokenEstimate, TokenUsage
+from gateway.core.call import EMBEDDINGS, Call, Candidate, Price, TokenEstimate, TokenUsage
 from gateway.usage.call_usage import NOTHING, charge, spent
 
 ESTIMATE = TokenEstimate(100, 256, False)
@@ -10,7 +11,7 @@ ESTIMATE = TokenEstimate(100, 256, False)
 
 def ended(outcome: str, **more: object) -> Call:
     """A call that is over."""
-    call = Call(CHAT, "id", Credentials(None, None, None), 1.0)
+    call = make_call(now=1.0)
     call.outcome, call.estimate, call.sent_at = outcome, ESTIMATE, 2.0
     for name, value in more.items():
         setattr(call, name, value)
@@ -18,35 +19,35 @@ def ended(outcome: str, **more: object) -> Call:
 
 
 @pytest.mark.parametrize("outcome", ["ok", "client_gone", "truncated", "upstream_timeout"])
-def test_the_upstreams_own_count_is_the_truth(outcome: str) -> None:
+def test_the_upstreams_count_wins(outcome: str) -> None:
     tokens = TokenUsage(7, 3, 2, 1)
     assert spent(ended(outcome, tokens=tokens, generated=9)) is tokens
     assert spent(ended(outcome, tokens=tokens, estimate=None)) is tokens
 
 
-def test_an_answer_without_a_count_is_charged_by_what_passed() -> None:
+def test_an_answer_without_a_count_is_charged_by_the_relayed_output() -> None:
     assert spent(ended("ok", generated=12)) == TokenUsage(100, 12)
 
 
-def test_who_leaves_pays_for_the_input_once_it_was_sent() -> None:
+def test_a_client_that_leaves_pays_for_the_input_once_it_was_sent() -> None:
     assert spent(ended("client_gone")) == TokenUsage(100, 0)
     assert spent(ended("client_gone", first_token_at=3.0, generated=12)) == TokenUsage(100, 12)
     assert spent(ended("client_gone", sent_at=0.0)) == NOTHING
 
 
 @pytest.mark.parametrize("outcome", ["truncated", "upstream_timeout", "upstream_error", "shed"])
-def test_a_stream_that_breaks_is_charged_once_it_had_begun(outcome: str) -> None:
+def test_a_broken_stream_is_charged_once_it_had_started(outcome: str) -> None:
     assert spent(ended(outcome, first_token_at=3.0, generated=12)) == TokenUsage(100, 12)
     assert spent(ended(outcome)) == NOTHING
 
 
 @pytest.mark.parametrize("outcome", ["limited", "client_error", "shed"])
-def test_what_never_went_out_costs_nothing(outcome: str) -> None:
+def test_a_call_that_was_never_sent_costs_nothing(outcome: str) -> None:
     assert spent(ended(outcome, sent_at=0.0)) == NOTHING
 
 
 @pytest.mark.parametrize("output_price", [None, 5 * 10**9])
-def test_vectors_are_no_output_whatever_their_upstream_tells(output_price: int | None) -> None:
+def test_embeddings_have_no_output_whatever_their_upstream_reports(output_price: int | None) -> None:
     call = ended("ok")
     call.endpoint = EMBEDDINGS
     call.candidate = Candidate("local", "up", b'"up"', Price(2 * 10**9, output_price, 2 * 10**9))

@@ -1,9 +1,11 @@
 """When an estimate is made, and which answers it learns from."""
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Route, TokenEstimate, TokenUsage
+from kit.calls import make_call
+
+from gateway.core.call import Call, Candidate, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.telemetry.metrics import Metrics
-from gateway.usage.estimates import ALL, ONE_IN, TokenEstimates
+from gateway.usage.estimates import LEARN_ALL, LEARN_EVERY, TokenEstimates
 from gateway.usage.estimator import Estimator
 
 CANDIDATE = Candidate("local", "up", b'"up"')
@@ -23,25 +25,25 @@ class Learns(Estimator):
 
 
 def answered(estimates: TokenEstimates, body: bytes = b'{"messages":[{"content":"hello there"}]}') -> Call:
-    call = Call(CHAT, "id", Credentials(None, None, None), 0.0)
+    call = make_call()
     call.body, call.candidate, call.route, call.caller = body, CANDIDATE, ROUTE, Caller("team", None)
     estimates.make(call)
     call.tokens = TokenUsage(20, 5)
     return call
 
 
-def test_the_first_answers_are_all_compared_and_learned_from_and_then_one_in_some():
+def test_the_first_answers_are_all_learned_from_and_later_ones_sampled():
     estimator, metrics = Learns(), Metrics()
     estimates = TokenEstimates(estimator, metrics)
-    for _ in range(ALL + 10 * ONE_IN):
+    for _ in range(LEARN_ALL + 10 * LEARN_EVERY):
         call = answered(estimates)
         estimates.book(call, call.tokens or TokenUsage(), 1.0)
-    assert estimator.lessons == ALL + 10
+    assert estimator.lessons == LEARN_ALL + 10
     count = metrics.registry.get_sample_value("sluice_token_estimate_ratio_count", {"model": "small"})
-    assert count == ALL + 10
+    assert count == LEARN_ALL + 10
 
 
-def test_a_share_of_a_batch_teaches_nothing():
+def test_a_share_of_a_batch_is_not_learned_from():
     estimator = Learns()
     estimates = TokenEstimates(estimator, Metrics())
     call = answered(estimates)
@@ -50,7 +52,7 @@ def test_a_share_of_a_batch_teaches_nothing():
     assert estimator.lessons == 0
 
 
-def test_what_the_upstream_did_not_count_teaches_nothing():
+def test_uncounted_usage_is_not_learned_from():
     estimator = Learns()
     estimates = TokenEstimates(estimator, Metrics())
     call = answered(estimates)

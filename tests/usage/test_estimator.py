@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from benchmarks.estimates import SAMPLES, body
 from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenEstimate, TokenUsage
-from gateway.usage import token_weight as payload
+from gateway.usage import token_weight
 from gateway.usage.estimator import (
     FIRST_GUESS,
     FITTED,
-    NARROWEST,
-    WIDEST,
+    MAX_FACTOR,
+    MIN_FACTOR,
     Estimator,
     ExpectedOutput,
     TokenFactors,
@@ -38,7 +38,7 @@ def true(vocabulary: str, language: str) -> int:
 
 
 def estimate(estimator: Estimator, whole: bytes, endpoint: str = CHAT, key: str = "key") -> TokenEstimate:
-    weight, caps = payload.measure(whole, endpoint)
+    weight, caps = token_weight.measure(whole, endpoint)
     return estimator.estimate(weight, caps, "model", key)
 
 
@@ -82,15 +82,15 @@ def test_after_mixed_traffic_every_language_is_within_an_eighth(vocabulary):
         assert made.input == pytest.approx(true(vocabulary, language), rel=0.125), language
 
 
-def test_what_one_model_teaches_is_not_believed_of_another():
+def test_models_are_learned_separately():
     taught = teach("cl100k")
-    weight, caps = payload.measure(body(SAMPLES["korean"]), CHAT)
+    weight, caps = token_weight.measure(body(SAMPLES["korean"]), CHAT)
     fresh = Estimator().estimate(weight, caps, "model", "key")
     assert taught.estimate(weight, caps, "other", "key") == fresh
     assert taught.estimate(weight, caps, "model", "key").input > fresh.input * 1.3
 
 
-def test_korean_teaches_nothing_of_english():
+def test_korean_text_does_not_change_the_english_factors():
     estimator = Estimator()
     before = estimate(estimator, body(SAMPLES["english"])).input
     for _ in range(50):
@@ -100,7 +100,7 @@ def test_korean_teaches_nothing_of_english():
 
 
 @pytest.mark.parametrize("absurd", [-5, 0, 10**9, 10**30])
-def test_absurd_reports_teach_nothing(absurd):
+def test_implausible_reports_are_ignored(absurd):
     estimator = Estimator()
     before = estimate(estimator, body(SAMPLES["korean"]))
     for _ in range(100):
@@ -122,11 +122,11 @@ def test_factors_stay_within_their_bounds(times):
     for _ in range(500):
         factors.learn(counts, math.ceil(factors.tokens(counts) * times))
     for weight, first in zip(factors.weights, FITTED, strict=True):
-        assert first * NARROWEST <= weight <= first * WIDEST
+        assert first * MIN_FACTOR <= weight <= first * MAX_FACTOR
     assert factors.weights != list(FITTED)
 
 
-def test_ids_that_the_client_counted_are_exact_whatever_was_learned():
+def test_token_ids_are_counted_exactly_whatever_was_learned():
     taught = teach("cl100k")
     ids = json.dumps({"model": "m", "prompt": [[15339, 1917], [1, 2, 3]], "max_tokens": 4}).encode()
     assert fields(estimate(taught, ids, COMPLETIONS)) == (5, 8, True, 2)
@@ -176,7 +176,7 @@ def test_expected_output_follows_a_change_and_stays_bounded():
     assert expected.tokens <= 10**6
 
 
-def test_an_exact_count_is_taken_where_there_is_one():
+def test_an_exact_count_is_used_if_available():
     asked = []
 
     def count(whole: bytes, model: str) -> int | None:
@@ -184,15 +184,13 @@ def test_an_exact_count_is_taken_where_there_is_one():
         return 77 if len(asked) == 1 else None
 
     estimator = Estimator(count)
-    weight, caps = payload.measure(chat(), CHAT)
+    weight, caps = token_weight.measure(chat(), CHAT)
     assert estimator.estimate(weight, caps, "model", "key", chat()).input == 77
     assert estimator.estimate(weight, caps, "model", "key", chat()) == estimate(Estimator(), chat())
     assert asked == [(chat(), "model")] * 2
 
 
-def test_the_estimate_keeps_what_it_was_made_of():
+def test_the_estimate_carries_its_weight_and_choices():
     made = estimate(Estimator(), chat())
-    assert made.weight == payload.weigh(chat())
-    Estimator().learn(
-        replace(made, weight=()), "model", "key", TokenUsage(10, 1)
-    )  # one that was made elsewhere
+    assert made.weight == token_weight.weigh(chat())
+    Estimator().learn(replace(made, weight=()), "model", "key", TokenUsage(10, 1))  # one that was made elsewhere

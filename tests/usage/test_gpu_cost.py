@@ -15,7 +15,7 @@ def dollars(done: WorkDone, *, waiting: bool = False) -> dict[str, str | None]:
     return found
 
 
-def test_the_price_of_the_hour_divided_by_its_tokens():
+def test_the_hourly_price_is_divided_by_the_tokens_of_the_hour():
     machine = Throughput(100.0)
     machine.add(600_000, 110.0)
     machine.add(400_000, 190.0)
@@ -25,7 +25,7 @@ def test_the_price_of_the_hour_divided_by_its_tokens():
     assert found["best_minute"] == "0.1"
 
 
-def test_the_last_hour_forgets_what_was_before_it():
+def test_the_last_hour_excludes_earlier_tokens():
     machine = Throughput(0.0)
     machine.add(1_000_000, 30.0)
     machine.add(500_000, 7200.0)
@@ -35,18 +35,18 @@ def test_the_last_hour_forgets_what_was_before_it():
     assert machine.done(20_000.0).hour_tokens == 0
 
 
-def test_one_token_more_costs_nothing_while_there_is_room():
+def test_one_more_token_costs_nothing_while_no_call_waits():
     machine = Throughput(0.0)
     machine.add(60_000, 30.0)  # its best minute: 0.06 USD for 60,000
     assert dollars(machine.done(60.0))["next"] == "0"
     assert dollars(machine.done(60.0), waiting=True)["next"] == "1"
 
 
-def test_a_machine_that_has_done_nothing_has_no_price():
+def test_an_idle_machine_has_no_token_price():
     assert set(dollars(Throughput(0.0).done(10.0), waiting=True).values()) == {None}
 
 
 def test_several_processes_are_one_machine():
-    both = WorkDone(100, 50.0, 80, 40.0, 10).with_other(WorkDone(10, 60.0, 8, 45.0, 1))
+    both = WorkDone(100, 50.0, 80, 40.0, 10).combined(WorkDone(10, 60.0, 8, 45.0, 1))
     assert both == WorkDone(110, 60.0, 88, 45.0, 11)
-    assert WorkDone().with_other(both) == both
+    assert WorkDone().combined(both) == both

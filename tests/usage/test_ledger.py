@@ -1,4 +1,4 @@
-"""The ledger: sums off the hot path, kept through every trouble of its store, written once."""
+"""The ledger: sums survive every failure of the store and are written once."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ NEVER = 3600.0  # an interval that no test waits for: only `stop` writes
 
 
 class MemoryStore:
-    """A store that does as it is told, and remembers what came."""
+    """A fake store that records its batches and can be made to fail."""
 
     def __init__(self) -> None:
         self.trouble: UsageUnavailable | None = None
@@ -31,16 +31,16 @@ class MemoryStore:
 
     async def spent(self, day: str) -> dict[str, int]:
         self._check()
-        rows = [row for row in self.kept() if row.day == day]
+        rows = [row for row in self.stored() if row.day == day]
         return {row.key: sum(one.cost for one in rows if one.key == row.key) for row in rows}
 
     async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
         self._check()
         sums: dict[tuple[str, ...], UsageRow] = {}
-        for row in self.kept():
+        for row in self.stored():
             if first_day <= row.day <= last_day:
-                known = sums.get(row[:4])
-                numbers = row[4:] if known is None else map(sum, zip(known[4:], row[4:], strict=True))
+                total = sums.get(row[:4])
+                numbers = row[4:] if total is None else map(sum, zip(total[4:], row[4:], strict=True))
                 sums[row[:4]] = UsageRow(*row[:4], *numbers)
         return list(sums.values())
 
@@ -54,7 +54,7 @@ class MemoryStore:
     async def close(self) -> None:
         self.closed = True
 
-    def kept(self) -> list[UsageRow]:
+    def stored(self) -> list[UsageRow]:
         return [row for batch in self.batches for row in batch.rows]
 
     def _check(self) -> None:
@@ -86,7 +86,7 @@ async def test_calls_are_summed_by_day_key_model_and_upstream(store: MemoryStore
     await ledger.stop()
     assert store.closed
     assert [len(batch.rows) for batch in store.batches] == [4]
-    assert set(store.kept()) == {
+    assert set(store.stored()) == {
         row(3, 3000),
         row(1, 7, key="team-b"),
         row(1, 9, NEXT_DAY),
@@ -94,7 +94,7 @@ async def test_calls_are_summed_by_day_key_model_and_upstream(store: MemoryStore
     }
 
 
-async def test_what_is_not_written_yet_is_shown_and_counted(store: MemoryStore):
+async def test_unwritten_usage_is_included(store: MemoryStore):
     store.batches = [UsageBatch("earlier", (row(1, 100), row(1, 5, "2026-11-01")))]
     ledger = Ledger(store, NEVER)
     await ledger.start()
@@ -112,18 +112,18 @@ async def test_what_is_not_written_yet_is_shown_and_counted(store: MemoryStore):
     await ledger.stop()
 
 
-async def test_it_writes_by_itself_and_only_when_there_is_something(store: MemoryStore):
+async def test_it_writes_in_the_background_and_only_if_there_is_usage(store: MemoryStore):
     ledger = Ledger(store, 0.001)
     await ledger.start()
     spend(ledger)
-    await eventually(lambda: store.kept() == [row(1, 1000)], "the first write")
+    await eventually(lambda: store.stored() == [row(1, 1000)], "the first write")
     spend(ledger)
-    await eventually(lambda: store.kept() == [row(1, 1000)] * 2, "the second write")
+    await eventually(lambda: store.stored() == [row(1, 1000)] * 2, "the second write")
     await ledger.stop()
     assert store.tried == 2
 
 
-async def test_under_load_it_writes_once_and_then_rests(store: MemoryStore):
+async def test_under_load_it_writes_once_per_interval(store: MemoryStore):
     ledger = Ledger(store, interval=NEVER)
     await ledger.start()
     writes = store.add
@@ -137,12 +137,10 @@ async def test_under_load_it_writes_once_and_then_rests(store: MemoryStore):
     spend(ledger)
     await ledger.stop()
     assert store.tried == 1
-    assert store.kept() == [row(1, 1000)]
+    assert store.stored() == [row(1, 1000)]
 
 
-async def test_a_write_that_fails_is_kept_and_tried_again_unchanged(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
-):
+async def test_a_failed_write_is_retried_unchanged(store: MemoryStore, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "sluice")
     ledger = Ledger(store, 0.001)
     await ledger.start()
@@ -151,18 +149,16 @@ async def test_a_write_that_fails_is_kept_and_tried_again_unchanged(
     await eventually(lambda: store.tried >= 3, "three tries")
     spend(ledger, 1)
     store.trouble = None
-    await eventually(lambda: sum(one.cost for one in store.kept()) == 1001, "all is written")
+    await eventually(lambda: sum(one.cost for one in store.stored()) == 1001, "all is written")
     await ledger.stop()
-    # The first part went out as it was when it failed, so a store that had taken it can tell.
-    assert store.kept() == [row(1, 1000), row(1, 1)]
+    # The first batch is sent again unchanged, so that a store that accepted it recognises it.
+    assert store.stored() == [row(1, 1000), row(1, 1)]
     assert len({batch.id for batch in store.batches}) == 2
-    told = [record.getMessage() for record in caplog.records]
-    assert told == ["usage is not written, and kept in memory until it is", "usage is written again"]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["usage cannot be written; held in memory until it can", "usage is written again"]
 
 
-async def test_a_store_in_trouble_at_the_start_stops_nobody(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
-):
+async def test_a_failing_store_does_not_prevent_the_start(store: MemoryStore, caplog: pytest.LogCaptureFixture):
     store.trouble = UsageUnavailable("read-only")
     ledger = Ledger(store, 0.001)
     await ledger.start()
@@ -170,12 +166,12 @@ async def test_a_store_in_trouble_at_the_start_stops_nobody(
     with pytest.raises(UsageUnavailable, match="read-only"):
         await ledger.spent(DAY)
     store.trouble = None
-    await eventually(lambda: store.kept() == [row(1, 1000)], "it is written in the end")
+    await eventually(lambda: store.stored() == [row(1, 1000)], "it is written in the end")
     await ledger.stop()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-async def test_a_store_that_must_not_be_used_is_refused_at_the_start(store: MemoryStore):
+async def test_a_store_that_must_not_be_used_fails_the_start(store: MemoryStore):
     store.trouble = UsageRefused("a newer version's")
     ledger = Ledger(store, NEVER)
     with pytest.raises(UsageRefused, match="newer"):
@@ -184,7 +180,7 @@ async def test_a_store_that_must_not_be_used_is_refused_at_the_start(store: Memo
     assert store.closed
 
 
-async def test_what_is_lost_at_the_end_is_told(store: MemoryStore, caplog: pytest.LogCaptureFixture):
+async def test_lost_usage_is_logged_at_the_end(store: MemoryStore, caplog: pytest.LogCaptureFixture):
     ledger = Ledger(store, NEVER)
     await ledger.start()
     spend(ledger)
@@ -196,7 +192,7 @@ async def test_what_is_lost_at_the_end_is_told(store: MemoryStore, caplog: pytes
     assert store.tried == 1
 
 
-async def test_a_reader_never_sees_a_batch_twice_or_not_at_all(store: MemoryStore):
+async def test_a_reader_sees_every_batch_exactly_once(store: MemoryStore):
     store.gate = asyncio.Event()
     ledger = Ledger(store, 0.001)
     await ledger.start()
@@ -204,11 +200,11 @@ async def test_a_reader_never_sees_a_batch_twice_or_not_at_all(store: MemoryStor
     await eventually(lambda: store.tried == 1, "a write is under way")
     spend(ledger, 1)
     readers = [asyncio.create_task(ledger.rows(DAY, DAY)), asyncio.create_task(ledger.rows(DAY, DAY))]
-    readers[0].cancel()  # one who leaves takes nothing along
+    readers[0].cancel()  # a cancelled reader loses nothing
     store.gate.set()
     assert await readers[1] == [row(2, 1001)]
     await ledger.stop()
-    assert sum(one.cost for one in store.kept()) == 1001
+    assert sum(one.cost for one in store.stored()) == 1001
 
 
 async def test_counts_that_no_store_could_hold_are_bounded(store: MemoryStore):
@@ -216,7 +212,7 @@ async def test_counts_that_no_store_could_hold_are_bounded(store: MemoryStore):
     await ledger.start()
     ledger.add(DAY, "team-a", "small", "local", TokenUsage(10**30, -5), 1)
     await ledger.stop()
-    assert store.kept() == [UsageRow(DAY, "team-a", "small", "local", 1, 10**15, 0, 0, 0, 1)]
+    assert store.stored() == [UsageRow(DAY, "team-a", "small", "local", 1, 10**15, 0, 0, 0, 1)]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""Whatever requests there were: parts add up, days add up, and what is shown adds up too."""
+"""For any requests: parts add up, days add up, and the rounded figures add up too."""
 
 from typing import Any
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.calls import make_call
 
 from gateway.cli.report.rounding import Rounding
-from gateway.core.call import CHAT, Call, Candidate, Credentials, FailedUsage, Price, Route, TokenUsage
+from gateway.core.call import Call, Candidate, FailedUsage, Price, Route, TokenUsage
 from gateway.usage.cost import cost
 from gateway.usage.savings import (
     Alternative,
@@ -20,12 +21,8 @@ from gateway.usage.savings import (
 from gateway.usage.savings_breakdown import actual, baseline, parts, total
 from gateway.usage.store import summed
 
-prices = st.builds(
-    Price, *[st.integers(0, 10**10)] * 3, *[st.none() | st.integers(0, 10**10)] * 2, st.just(())
-)
-candidates = st.builds(
-    Candidate, st.sampled_from("abc"), st.sampled_from("xy"), st.just(b""), st.none() | prices
-)
+prices = st.builds(Price, *[st.integers(0, 10**10)] * 3, *[st.none() | st.integers(0, 10**10)] * 2, st.just(()))
+candidates = st.builds(Candidate, st.sampled_from("abc"), st.sampled_from("xy"), st.just(b""), st.none() | prices)
 tokens = st.builds(
     lambda whole, made, cached, written: TokenUsage(whole, made, min(cached, whole), 0, min(written, whole)),
     *[st.integers(0, 10**6)] * 4,
@@ -34,10 +31,8 @@ routes = st.lists(candidates, min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
-def calls(
-    draw: Any, days: tuple[str, ...] = ("2026-11-28", "2026-11-29")
-) -> tuple[Call, Candidate, TokenUsage]:
-    call = Call(CHAT, "id", Credentials(None, None, None), 0.0)
+def calls(draw: Any, days: tuple[str, ...] = ("2026-11-28", "2026-11-29")) -> tuple[Call, Candidate, TokenUsage]:
+    call = make_call()
     pool = draw(routes)
     call.route = Route(draw(st.sampled_from("mn")), b"", pool)
     call.day = draw(st.sampled_from(days))
@@ -65,7 +60,7 @@ def note(sums: SavingsTotals, call: Call, candidate: Candidate, used: TokenUsage
 
 @settings(max_examples=300)
 @given(st.lists(calls(), max_size=12))
-def test_the_parts_are_the_baseline_less_the_actual_cost(made: list[tuple[Call, Candidate, TokenUsage]]):
+def test_the_parts_add_up_to_baseline_minus_actual(made: list[tuple[Call, Candidate, TokenUsage]]):
     sums = SavingsTotals()
     paid = [note(sums, *one) for one in made]
     whole = total(sums.savings.values())
@@ -79,9 +74,7 @@ def test_the_parts_are_the_baseline_less_the_actual_cost(made: list[tuple[Call, 
 
 
 @given(st.lists(calls(), max_size=8), st.integers(0, 8))
-def test_sums_are_the_same_however_they_were_written(
-    made: list[tuple[Call, Candidate, TokenUsage]], cut: int
-):
+def test_sums_are_the_same_however_they_were_written(made: list[tuple[Call, Candidate, TokenUsage]], cut: int):
     at_once, first, second = SavingsTotals(), SavingsTotals(), SavingsTotals()
     for number, one in enumerate(made):
         note(at_once, *one)
@@ -93,7 +86,7 @@ def test_sums_are_the_same_however_they_were_written(
 
 
 @given(st.integers(0, 10**15), st.lists(st.integers(-(10**14), 10**14), max_size=8))
-def test_what_is_shown_adds_up(start: int, less: list[int]):
+def test_rounded_figures_add_up(start: int, less: list[int]):
     money = Rounding(max([start, *map(abs, less)]))
     steps = list(money.steps(start, less))
     assert money.units(start) - sum(steps) == money.units(start - sum(less))

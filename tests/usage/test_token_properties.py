@@ -9,13 +9,11 @@ from kit.pieces import SCALARS, examples, member, string, values
 from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenUsage
 from gateway.usage import exact_tokens
 from gateway.usage.estimator import Estimator
-from gateway.usage.token_weight import MOST, caps, measure, weigh
+from gateway.usage.token_weight import MAX_TOKENS, caps, measure, weigh
 
 ENDPOINTS = st.sampled_from([CHAT, COMPLETIONS, EMBEDDINGS])
 ANY_TEXT = st.text(max_size=60) | st.text('ab 09{}"\\\n한漢かé😀', max_size=60)
-FIELDS = st.sampled_from(
-    ["max_tokens", "max_completion_tokens", "n", "best_of", "prompt", "input", "messages"]
-)
+FIELDS = st.sampled_from(["max_tokens", "max_completion_tokens", "n", "best_of", "prompt", "input", "messages"])
 PARTS = (
     [
         b'{"messages":',
@@ -31,9 +29,9 @@ PARTS = (
     ],
     [b"\\u", b"\\ud83d", b"\\ude00", b"\\U0011ffff", b"\\\\", b"\xed\xa0\x80", b"\xff", b"}"],
 )
-FRAGMENTS = st.lists(
-    st.sampled_from(PARTS[0]) | st.sampled_from(PARTS[1]) | st.binary(max_size=4), max_size=14
-).map(b"".join)
+FRAGMENTS = st.lists(st.sampled_from(PARTS[0]) | st.sampled_from(PARTS[1]) | st.binary(max_size=4), max_size=14).map(
+    b"".join
+)
 
 
 @st.composite
@@ -55,8 +53,8 @@ def test_whatever_the_bytes_there_is_an_estimate(body: bytes, endpoint: str):
     weight, bounds = measure(body, endpoint)
     assert (weight, bounds) == (weigh(body), caps(body, endpoint))
     assert min(weight) >= 0
-    assert bounds.output is None or 0 <= bounds.output <= MOST
-    assert 1 <= bounds.choices <= MOST
+    assert bounds.output is None or 0 <= bounds.output <= MAX_TOKENS
+    assert 1 <= bounds.choices <= MAX_TOKENS
     made = Estimator().estimate(weight, bounds, "m", "k")
     assert made.input >= 0
     assert made.output >= 0
@@ -76,14 +74,12 @@ def test_twice_the_text_is_not_fewer_tokens(text: str, escaped: bool):
     once, twice = (weigh(chat(one, escaped=escaped)) for one in (whole, whole * 2))
     assert all(more >= less for less, more in zip(once, twice, strict=True))
     estimator, bounds = Estimator(), caps(chat(whole), CHAT)
-    assert (
-        estimator.estimate(twice, bounds, "m", "k").input >= estimator.estimate(once, bounds, "m", "k").input
-    )
+    assert estimator.estimate(twice, bounds, "m", "k").input >= estimator.estimate(once, bounds, "m", "k").input
 
 
 @examples(100)
 @given(ANY_TEXT)
-def test_asking_changes_nothing(text: str):
+def test_estimating_changes_nothing(text: str):
     body = chat(text.encode("utf-8", "ignore").decode())
     estimator = Estimator()
     first = estimator.estimate(*measure(body, CHAT), "m", "k")
@@ -109,9 +105,7 @@ def test_whatever_is_reported_estimates_stay_sane(reports: list[tuple[str, int, 
 
 
 @examples(200)
-@given(
-    FRAGMENTS | bodies() | SCALARS.filter(lambda one: isinstance(one, str)).flatmap(string).map(str.encode)
-)
+@given(FRAGMENTS | bodies() | SCALARS.filter(lambda one: isinstance(one, str)).flatmap(string).map(str.encode))
 def test_an_exact_counter_never_raises(body: bytes):
     class Letters:
         def count(self, text: str) -> int:

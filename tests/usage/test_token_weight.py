@@ -8,7 +8,7 @@ import pytest
 from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
 from gateway.usage import exact_tokens
 from gateway.usage.estimator import Estimator
-from gateway.usage.token_weight import MOST, OutputCaps, TextWeight, caps, measure, weigh
+from gateway.usage.token_weight import MAX_TOKENS, OutputCaps, TextWeight, caps, measure, weigh
 
 NOTHING = TextWeight(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 PIXELS = "iVBORw0KGgoAAAANSUhEUgAA" * 4000
@@ -39,8 +39,8 @@ def prompt(value: object, **fields: object) -> bytes:
         ({"max_tokens": "many", "n": [2], "best_of": {}}, OutputCaps(None, 1)),
         ({"max_tokens": "12", "n": 2.0}, OutputCaps(24, 2)),
         ({"max_tokens": "nan"}, OutputCaps(None, 1)),
-        ({"max_tokens": 10**30}, OutputCaps(MOST, 1)),
-        ({"max_tokens": "1e999", "n": 10**30}, OutputCaps(MOST, MOST)),
+        ({"max_tokens": 10**30}, OutputCaps(MAX_TOKENS, 1)),
+        ({"max_tokens": "1e999", "n": 10**30}, OutputCaps(MAX_TOKENS, MAX_TOKENS)),
     ],
 )
 def test_the_caps_of_a_chat(fields, expected):
@@ -61,7 +61,7 @@ def test_the_caps_of_a_chat(fields, expected):
         ([], {"max_tokens": 5}, OutputCaps(5, 1)),
         (["a", [1]], {"max_tokens": 5}, OutputCaps(10, 2)),
         ({"a": 1}, {"max_tokens": 5}, OutputCaps(5, 1)),
-        (["a"] * 3, {"max_tokens": 10**9}, OutputCaps(MOST, 3)),
+        (["a"] * 3, {"max_tokens": 10**9}, OutputCaps(MAX_TOKENS, 3)),
     ],
 )
 def test_the_caps_of_completions(value, fields, expected):
@@ -88,9 +88,7 @@ def test_an_escaped_character_is_the_character(escaped):
     text = 'C:\\users\\u1 "한국어" 漢字 かな é ไทย 😀\n\ttab \x7f'
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=escaped)
     assert weigh(body.encode()) == weigh(
-        json.dumps(
-            {"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False
-        ).encode()
+        json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False).encode()
     )
 
 
@@ -101,7 +99,7 @@ def test_escapes_beside_raw_characters_and_in_capitals_are_characters_too():
     assert weigh(body).digits == len("55")
 
 
-def test_only_what_becomes_input_is_weighed():
+def test_only_the_input_is_weighed():
     bare = weigh(chat("Hello"))
     assert weigh(chat("Hello", user="u" * 500, metadata={"a": "b" * 500}, temperature=0.25)) == bare
     tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
@@ -128,7 +126,7 @@ def test_messages_are_counted_and_their_frames_are_not_text():
         {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PIXELS}"}},
     ],
 )
-def test_media_count_by_the_piece(part):
+def test_media_are_counted_as_pieces(part):
     one, two = weigh(chat([{"type": "text", "text": "Look"}, part])), weigh(chat([part, part]))
     assert (one.media, two.media) == (1, 2)
     assert one.plain < 100
@@ -156,9 +154,7 @@ def test_a_text_about_media_is_text():
 @pytest.mark.parametrize("field", ["prompt", "input"])
 @pytest.mark.parametrize("indent", [None, 2])
 def test_ids_are_counted_one_by_one(value, ids, field, indent):
-    assert weigh(json.dumps({"model": "m", field: value}, indent=indent).encode()) == NOTHING._replace(
-        ids=ids
-    )
+    assert weigh(json.dumps({"model": "m", field: value}, indent=indent).encode()) == NOTHING._replace(ids=ids)
 
 
 def test_a_list_with_a_text_in_it_is_text():
@@ -166,7 +162,7 @@ def test_a_list_with_a_text_in_it_is_text():
     assert weigh(prompt([[1, 2], "x" * 100])).plain >= 100
 
 
-def test_rate_16_what_no_tokenizer_takes_is_estimated_and_logged_once(caplog):
+def test_rate_16_what_the_tokenizer_rejects_is_estimated_and_logged_once(caplog):
     def broken(name: str) -> exact_tokens.Vocabulary:
         return Broken()
 
@@ -185,7 +181,7 @@ def test_rate_16_what_no_tokenizer_takes_is_estimated_and_logged_once(caplog):
     assert made == [plain.estimate(*measure(body, CHAT), "gpt-4o", "key") for body in bodies]
     assert all(one.input > 0 for one in made)
     assert made[2].input > 400_000
-    assert [record.message for record in caplog.records] == ["an exact token count has failed"]
+    assert [record.message for record in caplog.records] == ["an exact token count failed"]
 
 
 class Broken:
@@ -232,7 +228,7 @@ def test_the_vocabulary_of_a_model(model, vocabulary):
     assert (dialect.vocabulary if dialect else None) == vocabulary
 
 
-def test_an_exact_count_has_the_text_and_what_the_template_adds():
+def test_an_exact_count_includes_the_template():
     count = exact_tokens.load(["gpt-4o", "qwen3-8b", "llama-3-8b", "mistral"], words)
     assert count is not None
     two = json.dumps(
@@ -257,7 +253,7 @@ def test_an_exact_count_has_the_text_and_what_the_template_adds():
 @pytest.mark.parametrize(
     "body",
     [
-        chat("x" * exact_tokens.LONGEST),
+        chat("x" * exact_tokens.MAX_BODY),
         chat("Hi", tools=[{}]),
         chat("Hi", functions=[{}]),
         chat("Hi", response_format={"type": "json_object"}),
@@ -270,7 +266,7 @@ def test_an_exact_count_has_the_text_and_what_the_template_adds():
         b"{",
     ],
 )
-def test_what_is_more_than_text_has_no_exact_count(body):
+def test_bodies_with_more_than_text_have_no_exact_count(body):
     count = exact_tokens.load(["gpt-4o"], words)
     assert count is not None
     assert count(body, "gpt-4o") is None

@@ -50,9 +50,7 @@ async def test_rows_add_up(store: RedisUsageStore):
     await store.add(UsageBatch("1", (ONE, odd, ONE._replace(day=NEXT_DAY))))
     await store.add(UsageBatch("2", (ONE, ONE._replace(day="2026-11-01"))))
     assert set(await store.rows(DAY, DAY)) == {times(ONE, 2), odd}
-    assert sorted(await store.rows("2026-11-02", NEXT_DAY)) == sorted(
-        [times(ONE, 2), odd, ONE._replace(day=NEXT_DAY)]
-    )
+    assert sorted(await store.rows("2026-11-02", NEXT_DAY)) == sorted([times(ONE, 2), odd, ONE._replace(day=NEXT_DAY)])
     assert await store.spent(DAY) == {"team-a": 2000, odd.key: 7}
     assert await store.spent("2026-11-28") == {}
 
@@ -73,11 +71,7 @@ async def test_a_batch_counts_once_however_often_it_is_sent(store: RedisUsageSto
 async def test_several_writers_lose_nothing(store: RedisUsageStore, redis_server: RedisServer):
     stores = [RedisUsageStore(Secret(redis_server.url), "sluice") for _ in range(4)]
     await asyncio.gather(
-        *(
-            one.add(UsageBatch(f"{name}-{number}", (ONE,)))
-            for name, one in enumerate(stores)
-            for number in range(25)
-        )
+        *(one.add(UsageBatch(f"{name}-{number}", (ONE,))) for name, one in enumerate(stores) for number in range(25))
     )
     assert await store.rows(DAY, DAY) == [times(ONE, 100)]
     await asyncio.gather(*(one.close() for one in stores))
@@ -100,7 +94,7 @@ async def test_a_paused_server_counts_what_timed_out_once(
     assert await store.rows(DAY, DAY) == [ONE]
 
 
-async def test_a_server_that_is_away_is_a_trouble_until_it_is_back(own_redis: RedisServer):
+async def test_an_unavailable_server_raises_until_it_is_back(own_redis: RedisServer):
     store = RedisUsageStore(Secret(own_redis.url), "sluice")
     await store.open()
     own_redis.stop()
@@ -122,7 +116,7 @@ async def test_a_server_that_is_away_is_a_trouble_until_it_is_back(own_redis: Re
     ],
     ids=["full", "no replicas", "read-only"],
 )
-async def test_a_server_that_refuses_takes_all_or_nothing(
+async def test_a_server_that_rejects_writes_stores_all_or_nothing(
     own_redis: RedisServer, bend: tuple[str, ...], mend: tuple[str, ...]
 ):
     store = RedisUsageStore(Secret(own_redis.url), "sluice")
@@ -138,7 +132,7 @@ async def test_a_server_that_refuses_takes_all_or_nothing(
     await store.close()
 
 
-async def test_a_script_that_was_flushed_is_sent_again(store: RedisUsageStore, redis_server: RedisServer):
+async def test_a_flushed_script_is_sent_again(store: RedisUsageStore, redis_server: RedisServer):
     await store.add(UsageBatch("1", (ONE,)))
     redis_server.command("SCRIPT", "FLUSH")
     await store.add(UsageBatch("2", (ONE,)))
@@ -158,7 +152,7 @@ async def test_a_cluster_finds_all_keys_in_one_slot(tmp_path: Path):
         await store.close()
 
 
-async def test_only_the_marks_of_batches_go_away(store: RedisUsageStore, redis_server: RedisServer):
+async def test_only_batch_markers_expire(store: RedisUsageStore, redis_server: RedisServer):
     await store.add(UsageBatch("1", (ONE,)))
     ages = {key: redis_server.command("TTL", key) for key in _keys(redis_server)}
     assert len(ages) == 3

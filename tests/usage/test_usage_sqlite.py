@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DAY = "2026-11-29"
 ONE = UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
 
-# Says that it has opened the file; told to, adds the same row again and again, saying each; told again, ends.
+# Reports that it has opened the file; on a line of input adds one row repeatedly, reporting each; ends on
+# another line.
 WRITER = """
 import asyncio, sys
 from gateway.usage.store import UsageBatch, UsageRow
@@ -79,7 +80,7 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def signal(process: subprocess.Popen[str]) -> None:
     assert process.stdin
     process.stdin.write("\n")
     process.stdin.flush()
@@ -120,8 +121,8 @@ async def test_a_restart_goes_on_where_it_was(path: Path):
 
 async def test_two_processes_at_once_lose_nothing(store: SqliteUsageStore, path: Path):
     with writer(path, 200) as one, writer(path, 200) as other:
-        tell(one)
-        tell(other)
+        signal(one)
+        signal(other)
         for process in (one, other):
             assert [said(process) for _ in range(200)][-1] == "199"
         # Both still have it open: a reader sees what is committed, and waits for nobody.
@@ -138,7 +139,7 @@ async def test_processes_that_start_together_make_one_file(path: Path):
 
 async def test_kill_9_loses_nothing_that_was_written(store: SqliteUsageStore, path: Path):
     with writer(path, 10_000) as process:
-        tell(process)
+        signal(process)
         while said(process) != "20":
             pass
         process.kill()
@@ -146,11 +147,11 @@ async def test_kill_9_loses_nothing_that_was_written(store: SqliteUsageStore, pa
         last = process.stdout.read().split() if process.stdout else []
     written = 21 + len(last)
     [row] = await store.rows(DAY, DAY)
-    # One more may have been committed and not told.
+    # One more may have been committed but not reported.
     assert row in (times(ONE, written), times(ONE, written + 1))
 
 
-async def test_a_locked_file_is_a_trouble_until_it_is_free(store: SqliteUsageStore, path: Path):
+async def test_a_locked_file_raises_until_it_is_free(store: SqliteUsageStore, path: Path):
     await store.add(UsageBatch("1", (ONE,)))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -161,7 +162,7 @@ async def test_a_locked_file_is_a_trouble_until_it_is_free(store: SqliteUsageSto
     assert await store.rows(DAY, DAY) == [times(ONE, 2)]
 
 
-async def test_a_full_disk_takes_all_or_nothing(store: SqliteUsageStore):
+async def test_a_full_disk_stores_all_or_nothing(store: SqliteUsageStore):
     await store.add(UsageBatch("1", (ONE,)))
     many = UsageBatch("2", tuple(ONE._replace(key=f"team-{number}") for number in range(500)))
     with full_disk(), pytest.raises(UsageUnavailable):
@@ -171,7 +172,7 @@ async def test_a_full_disk_takes_all_or_nothing(store: SqliteUsageStore):
     assert len(await store.rows(DAY, DAY)) == 501
 
 
-async def test_a_file_that_was_deleted_is_made_anew(store: SqliteUsageStore, path: Path):
+async def test_a_deleted_file_is_created_again(store: SqliteUsageStore, path: Path):
     await store.add(UsageBatch("1", (ONE,)))
     for file in path.parent.iterdir():
         file.unlink()
@@ -181,7 +182,7 @@ async def test_a_file_that_was_deleted_is_made_anew(store: SqliteUsageStore, pat
     await other.close()
 
 
-async def test_a_folder_in_its_place_is_a_trouble(store: SqliteUsageStore, path: Path):
+async def test_a_folder_in_its_place_raises(store: SqliteUsageStore, path: Path):
     path.mkdir()
     with pytest.raises(UsageUnavailable, match="unable to open"):
         await store.open()
@@ -190,7 +191,7 @@ async def test_a_folder_in_its_place_is_a_trouble(store: SqliteUsageStore, path:
     assert await store.rows(DAY, DAY) == [ONE]
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(store: SqliteUsageStore, path: Path):
+async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(store: SqliteUsageStore, path: Path):
     path.write_text("these are the notes of somebody\n" * 100, encoding="utf-8")
     before = path.read_bytes()
     with pytest.raises(UsageRefused, match=r"usage\.db is not a database.*usage\.path"):
@@ -198,14 +199,14 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(store: Sqlit
     assert path.read_bytes() == before
 
 
-async def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path):
+async def test_a_file_of_a_newer_version_is_refused_and_unchanged(path: Path):
     known = SqliteUsageStore(str(path))
     await known.open()
     await known.close()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as newer:
         newer.execute("PRAGMA user_version = 99")
     older = SqliteUsageStore(str(path))
-    with pytest.raises(UsageRefused, match=r"newer version \(format 99; this one knows \d\)"):
+    with pytest.raises(UsageRefused, match=r"newer version \(format 99; this one reads \d\)"):
         await older.open()
     with pytest.raises(UsageUnavailable):
         await older.add(UsageBatch("2", (ONE,)))
@@ -224,7 +225,7 @@ PRAGMA user_version = 1;
 """
 
 
-async def test_a_file_of_the_first_format_is_brought_up_to_date(path: Path):
+async def test_a_file_of_the_first_format_is_migrated(path: Path):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as older:
         older.executescript(FIRST_FORMAT)
         older.execute("INSERT INTO usage VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY])
@@ -235,13 +236,11 @@ async def test_a_file_of_the_first_format_is_brought_up_to_date(path: Path):
     store = SqliteUsageStore(str(path))
     assert await store.rows(DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
     await store.add(UsageBatch("1", (UsageRow(DAY, "team-a", "small", "local", 1, 1, 1, 1, 1, 1, 7, 8, 9),)))
-    assert await store.rows(DAY, DAY) == [
-        UsageRow(DAY, "team-a", "small", "local", 2, 3, 4, 5, 6, 7, 7, 8, 9)
-    ]
+    assert await store.rows(DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 2, 3, 4, 5, 6, 7, 7, 8, 9)]
     await store.close()
 
 
-async def test_the_database_of_another_program_is_refused_and_left_alone(store: SqliteUsageStore, path: Path):
+async def test_the_database_of_another_program_is_refused_and_unchanged(store: SqliteUsageStore, path: Path):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("CREATE TABLE usage (whatever)")
     before = path.read_bytes()
@@ -257,3 +256,55 @@ async def test_a_change_of_folder_does_not_move_it(tmp_path: Path, monkeypatch: 
     await store.open()
     await store.close()
     assert (tmp_path / "usage.db").exists()
+
+
+async def test_read_only_reads_beside_a_writer_and_changes_nothing(store: SqliteUsageStore, path: Path):
+    await store.add(UsageBatch("1", (ONE,)))
+    reader = SqliteUsageStore(str(path), 0.01, read_only=True)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as busy:
+        busy.execute("BEGIN IMMEDIATE")  # another process's write is under way
+        assert await reader.rows(DAY, DAY) == [ONE]
+        assert await reader.spent(DAY) == {"team-a": 1000}
+        assert (await reader.snapshot(DAY, DAY)).rows == [ONE]
+    with pytest.raises(UsageUnavailable, match="readonly"):
+        await reader.add(UsageBatch("2", (ONE,)))
+    await reader.close()
+    assert await store.rows(DAY, DAY) == [ONE]
+
+
+async def test_read_only_on_a_full_disk_and_of_a_copy_in_a_folder_that_takes_no_files(tmp_path: Path):
+    folder = tmp_path / "a ? # % folder"
+    folder.mkdir()
+    path = folder / "usage.db"
+    writing = SqliteUsageStore(str(path))
+    await writing.add(UsageBatch("1", (ONE,)))
+    await writing.close()
+    before = path.read_bytes()
+    reader = SqliteUsageStore(str(path), read_only=True)
+    with full_disk():
+        assert await reader.rows(DAY, DAY) == [ONE]
+    await reader.close()
+    assert path.read_bytes() == before
+
+
+async def test_read_only_of_the_first_format_migrates_only_what_it_reads(path: Path):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as older:
+        older.executescript(FIRST_FORMAT)
+        older.execute("INSERT INTO usage VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY])
+    before = path.read_bytes()
+    reader = SqliteUsageStore(str(path), read_only=True)
+    assert await reader.rows(DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
+    assert (await reader.snapshot(DAY, DAY)).savings == []
+    await reader.close()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"no database" * 1000, None], ids=["no database", "missing"])
+async def test_read_only_refuses_what_is_no_ledger_and_creates_none(path: Path, content: bytes | None):
+    if content is not None:
+        path.write_bytes(content)
+    reader = SqliteUsageStore(str(path), 0.01, read_only=True)
+    with pytest.raises(UsageUnavailable if content is None else UsageRefused):
+        await reader.rows(DAY, DAY)
+    await reader.close()
+    assert path.exists() == (content is not None)

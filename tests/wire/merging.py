@@ -1,4 +1,4 @@
-"""Bodies that are alike but for their payload, and an upstream whose answers can be foretold."""
+"""Bodies that differ only in their payload, and an upstream with predictable answers."""
 
 import base64
 import json

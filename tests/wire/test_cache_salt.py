@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.wire.json.members import edited
-from gateway.wire.openai.cache_salt import salt_of, salting
+from gateway.wire.openai.cache_salt import salt_edits, salt_of
 
 SALT = b'"salt"'
 
@@ -25,8 +25,8 @@ SALT = b'"salt"'
         (b'{"a":"\\"cache_salt\\":1"}', b'{"cache_salt":"salt","a":"\\"cache_salt\\":1"}'),
     ],
 )
-def test_it_is_there_once_and_nothing_else_changes(before: bytes, after: bytes) -> None:
-    assert b"".join(edited(before, salting(before, SALT))) == after
+def test_the_salt_is_set_once_and_nothing_else_changes(before: bytes, after: bytes) -> None:
+    assert b"".join(edited(before, salt_edits(before, SALT))) == after
 
 
 def test_a_tenants_salt_is_always_the_same_and_not_its_name() -> None:

@@ -15,9 +15,7 @@ PUBLIC = "team/small"
 NAME = json.dumps(PUBLIC).encode()
 MARK = "@name@"
 UPSTREAM_NAMES = st.sampled_from(["up", "up", "up", "org/\u00e9", 'q"uote', "model", PUBLIC])
-CONTENTS = st.sampled_from(
-    ["", "hi", "ß안\U0001f642", '{"model":"x"}', '"model": "y"', '\\u00"model":', "a\nb", "\\"]
-)
+CONTENTS = st.sampled_from(["", "hi", "ß안\U0001f642", '{"model":"x"}', '"model": "y"', '\\u00"model":', "a\nb", "\\"])
 SEPARATORS = st.sampled_from([None, (",", ":")])
 
 
@@ -91,8 +89,8 @@ def read(pieces: list[bytes], *, strip_usage: bool = False) -> tuple[bytes, Chun
     return passed, reader
 
 
-def seen(reader: ChunkReader) -> tuple[object, ...]:
-    return reader.begun, reader.complete, reader.error, reader.tokens, reader.generated
+def summary(reader: ChunkReader) -> tuple[object, ...]:
+    return reader.begun, reader.complete(1), reader.error, reader.tokens, reader.generated
 
 
 def _sent(events: list[Event]) -> bytes:
@@ -105,7 +103,7 @@ def test_only_the_name_changes_however_it_was_cut(case: tuple[list[Event], list[
     events, pieces = case
     passed, reader = read(pieces)
     assert passed == b"".join(event.passed for event in events)
-    assert seen(reader) == seen(read([event.sent for event in events])[1])
+    assert summary(reader) == summary(read([event.sent for event in events])[1])
 
 
 @examples(100)
@@ -113,7 +111,7 @@ def test_only_the_name_changes_however_it_was_cut(case: tuple[list[Event], list[
 def test_one_piece_is_like_one_piece_per_event(events: list[Event]):
     whole, apart = read([_sent(events)]), read([event.sent for event in events])
     assert whole[0] == apart[0]
-    assert seen(whole[1]) == seen(apart[1])
+    assert summary(whole[1]) == summary(apart[1])
 
 
 @examples(100)
@@ -127,9 +125,8 @@ def test_a_client_finds_in_every_event_what_the_upstream_put_there(events: list[
         if data.startswith("{")
     ]
     assert [{**one, "model": PUBLIC} if "model" in one else one for one in said] == got
-    assert reader.complete == (
-        any(choice["finish_reason"] for one in said for choice in one.get("choices", []))
-        or b"[DONE]" in passed
+    assert reader.complete(1) == (
+        any(choice["finish_reason"] for one in said for choice in one.get("choices", [])) or b"[DONE]" in passed
     )
     assert reader.tokens == _tokens([one for one in said if "usage" in one])
 
@@ -178,7 +175,7 @@ def test_usage_that_the_client_did_not_ask_for_leaves_no_trace(case: tuple[list[
     events, pieces = case
     passed, reader = read(pieces, strip_usage=True)
     assert passed == b"".join(event.passed for event in events)
-    assert reader.complete
+    assert reader.complete(1)
     apart = read([event.sent for event in events], strip_usage=True)
-    assert (passed, seen(reader)) == (apart[0], seen(apart[1]))
+    assert (passed, summary(reader)) == (apart[0], summary(apart[1]))
     assert (reader.tokens == TokenUsage(7, 2)) == (COUNTED.encode() in _sent(events))

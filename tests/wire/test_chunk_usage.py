@@ -34,9 +34,7 @@ def test_sse_20_openai_says_null_in_every_chunk_and_counts_in_the_last(strict: C
 
 def test_sse_20_vllm_counts_in_a_chunk_of_its_own(strict: ChunkReader):
     said = [chunk("a"), chunk("b"), chunk("", "stop")]
-    assert (
-        strict.feed(b"".join(said) + chunk(choices=[], usage=COUNTS) + DONE) == public(b"".join(said)) + DONE
-    )
+    assert strict.feed(b"".join(said) + chunk(choices=[], usage=COUNTS) + DONE) == public(b"".join(said)) + DONE
     assert strict.tokens == TokenUsage(5, 2)
 
 
@@ -49,7 +47,7 @@ def test_sse_20_vllm_counts_in_every_chunk_if_told_so(strict: ChunkReader):
 def test_sse_20_deepseek_counts_beside_the_finish_reason(strict: ChunkReader):
     assert strict.feed(chunk("a")) == public(chunk("a"))
     assert strict.feed(chunk("", "stop", usage=COUNTS, x=1)) == public(chunk("", "stop", x=1))
-    assert (strict.complete, strict.tokens) == (True, TokenUsage(5, 2))
+    assert (strict.complete(1), strict.tokens) == (True, TokenUsage(5, 2))
 
 
 def test_sse_20_several_choices(strict: ChunkReader):

@@ -1,4 +1,4 @@
-"""A stream of chunks on its way, case by case."""
+"""A relayed stream of chunks, case by case."""
 
 import json
 from typing import Any
@@ -54,7 +54,7 @@ def test_sse_05_no_space_after_the_colon(reader: ChunkReader):
     events = [chunk("a"), chunk("", "stop"), chunk(choices=[], usage={"prompt_tokens": 5}), DONE]
     sent = b"".join(events).replace(b"data: ", b"data:")
     assert reader.feed(sent) == public(sent)
-    assert reader.complete
+    assert reader.complete(1)
     assert reader.tokens == TokenUsage(5)
 
 
@@ -79,7 +79,7 @@ def test_sse_09_id_and_retry_are_taken_out_of_an_event(reader: ChunkReader):
 @pytest.mark.parametrize("data", [b": keepalive", b"ping", b"[1]", b"null", b'"text"', b"[DONE"])
 def test_sse_11_data_that_is_no_object_is_dropped(reader: ChunkReader, data: bytes):
     assert reader.feed(b"data: " + data + b"\n\n") == b""
-    assert (reader.begun, reader.complete, reader.error) == (False, False, None)
+    assert (reader.begun, reader.complete(1), reader.error) == (False, False, None)
     assert reader.feed(chunk("a")) == public(chunk("a"))
 
 
@@ -87,33 +87,33 @@ def test_sse_12_neither_finish_reason_nor_done_is_not_complete(reader: ChunkRead
     reader.feed(chunk('{"path":') + chunk('"/tmp'))
     assert reader.end() == b""
     assert reader.begun
-    assert not reader.complete
+    assert not reader.complete(1)
 
 
 def test_sse_12_a_finish_reason_alone_is_complete(reader: ChunkReader):
     reader.feed(chunk("a"))
-    assert not reader.complete
+    assert not reader.complete(1)
     reader.feed(chunk("", "length"))
-    assert reader.complete
+    assert reader.complete(1)
 
 
 def test_sse_12_done_alone_is_complete(reader: ChunkReader):
     reader.feed(chunk("a"))
     assert reader.feed(DONE) == DONE
-    assert reader.complete
+    assert reader.complete(1)
 
 
 def test_one_finished_choice_among_others_is_complete(reader: ChunkReader):
     reader.feed(chunk(choices=[{"index": 0, "finish_reason": "stop"}, {"index": 1, "finish_reason": None}]))
-    assert reader.complete
+    assert reader.complete(1)
     reader.feed(chunk("a"))
-    assert reader.complete
+    assert reader.complete(1)
 
 
 @pytest.mark.parametrize("event", [b"data:   [DONE] \n\n", b"data: [DONE]\ndata:\n\n"])
 def test_space_around_done_does_not_hide_it(reader: ChunkReader, event: bytes):
     assert reader.feed(event) == event
-    assert reader.complete
+    assert reader.complete(1)
 
 
 def test_sse_12_an_unfinished_last_event_does_not_pass(reader: ChunkReader):
@@ -124,7 +124,7 @@ def test_sse_12_an_unfinished_last_event_does_not_pass(reader: ChunkReader):
 def test_an_event_closed_by_crs_passes_at_the_end(reader: ChunkReader):
     assert reader.feed(b"data: [DONE]\r\r") == b""
     assert reader.end() == b"data: [DONE]\r\r"
-    assert reader.complete
+    assert reader.complete(1)
 
 
 @pytest.mark.parametrize("after", [b"", DONE, chunk("a", "stop")])
@@ -138,19 +138,19 @@ def test_an_event_closed_by_crs_passes_at_the_end(reader: ChunkReader):
 )
 def test_sse_16_an_error_first_is_kept_and_nothing_passes(reader: ChunkReader, error: bytes, after: bytes):
     assert reader.feed(b"data: " + error + b"\n\n" + after) == b""
-    assert (reader.begun, reader.complete, reader.error) == (False, False, error)
+    assert (reader.begun, reader.complete(1), reader.error) == (False, False, error)
     assert reader.feed(DONE) + reader.end() == b""
-    assert not reader.complete
+    assert not reader.complete(1)
 
 
 def test_sse_17_an_error_after_content_ends_what_passes(reader: ChunkReader):
     failed = b'event: error\ndata: {"error":{"message":"boom","type":"server_error"}}\n\n'
     assert reader.feed(chunk("a") + failed + chunk("b") + DONE) == public(chunk("a"))
     assert reader.error == b'{"error":{"message":"boom","type":"server_error"}}'
-    assert not reader.complete
+    assert not reader.complete(1)
 
 
-def test_an_error_that_is_null_is_none(reader: ChunkReader):
+def test_a_null_error_is_not_an_error(reader: ChunkReader):
     event = chunk("a", error=None)
     assert reader.feed(event) == public(event)
     assert reader.error is None
@@ -170,7 +170,7 @@ def test_a_later_chunk_without_usage_does_not_undo_it(reader: ChunkReader):
 @pytest.mark.parametrize("usage", ["[]", '"none"', '{"prompt_tokens":"5"}', '{"prompt_tokens_details":[]}'])
 def test_a_finish_reason_counts_whatever_stands_in_usage(reader: ChunkReader, usage: str):
     reader.feed(f'data: {{"choices":[{{"finish_reason":"stop"}}],"usage":{usage}}}\n\n'.encode())
-    assert reader.complete
+    assert reader.complete(1)
 
 
 def test_nothing_passes_after_done(reader: ChunkReader):
@@ -178,7 +178,7 @@ def test_nothing_passes_after_done(reader: ChunkReader):
 
 
 @pytest.mark.parametrize("model", ["m-small", None, 7])
-def test_a_model_that_needs_no_other_name_leaves_the_event_as_it_is(reader: ChunkReader, model: Any):
+def test_an_event_without_a_model_to_rename_is_unchanged(reader: ChunkReader, model: Any):
     event = chunk("a", model=model)
     assert reader.feed(event) == event
 
@@ -213,7 +213,7 @@ def test_data_over_several_lines_is_one_chunk(reader: ChunkReader):
     assert json.loads(passed[6:]) == {"model": NAME, "x": 1}
 
 
-@pytest.mark.parametrize("data", [b"{", b'{"model":}', b'{"a":1} x', b'{"model":"' + b"\\ud800" + b'"}'])
+@pytest.mark.parametrize("data", [b"{", b'{"model":}', b'{"a":1} x', b'{"model":"' + b"\\ud8" + b'"}'])
 def test_an_object_that_is_none_is_invalid(reader: ChunkReader, data: bytes):
     with pytest.raises(InvalidChunk):
         reader.feed(b"data: " + data + b"\n\n")

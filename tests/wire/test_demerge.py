@@ -1,4 +1,4 @@
-"""One answer taken apart, each piece as if asked for alone; answers to the parts of a list, joined."""
+"""A merged answer split into the answers of its members; answers to the parts of a list, joined."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenUsage
-from gateway.wire.openai.merge import join, split
+from gateway.wire.openai.demerge import join, split
 
 PUBLIC = b'"public"'
 
@@ -17,7 +17,7 @@ def vectors(*indices: int, **more: Any) -> bytes:
     return json.dumps({"object": "list", "model": "up", "data": data, **more}).encode()
 
 
-def alone(answer: bytes, endpoint: str = EMBEDDINGS) -> Any:
+def single_member(answer: bytes, endpoint: str = EMBEDDINGS) -> Any:
     """The pieces for members of one item each, two of them."""
     return split(endpoint, answer, [1, 1], [[1], [1]], PUBLIC)
 
@@ -49,7 +49,7 @@ def test_everything_but_list_model_id_and_usage_is_the_upstreams_own_bytes():
         b'{"embedding":"AACA\\/w==","index" :0 , "x\\"y":null}],'
         b'"model":"up","x":{"b" : 1.10}, "usage" : null}\n'
     )
-    assert alone(answer) == [
+    assert single_member(answer) == [
         (
             b'{"id":"embd-1","object":"list","created":7,'
             b'"data":[{"embedding":"AACA\\/w==","index":0,"x\\"y":null}],'
@@ -64,8 +64,8 @@ def test_everything_but_list_model_id_and_usage_is_the_upstreams_own_bytes():
     ]
 
 
-def test_a_model_or_an_id_that_is_no_text_is_left_alone():
-    bodies = [json.loads(body) for body, _ in alone(vectors(0, 1, model=None, id=7))]
+def test_a_model_or_an_id_that_is_not_a_string_is_unchanged():
+    bodies = [json.loads(body) for body, _ in single_member(vectors(0, 1, model=None, id=7))]
     assert [(body["model"], body["id"]) for body in bodies] == [(None, 7), (None, 7)]
 
 
@@ -119,10 +119,8 @@ def test_texts_and_their_ends_go_to_their_callers_and_output_is_shared_by_length
     assert [tokens for _, tokens in parts] == [TokenUsage(10, 6, 5, 3), TokenUsage(20, 2, 11, 1)]
 
 
-def test_a_reasoning_that_nobody_sees_as_text_counts_as_output():
-    answer = json.loads(
-        chats("", "x", usage={"prompt_tokens": 2, "completion_tokens": 10, "total_tokens": 12})
-    )
+def test_hidden_reasoning_counts_as_output():
+    answer = json.loads(chats("", "x", usage={"prompt_tokens": 2, "completion_tokens": 10, "total_tokens": 12}))
     answer["choices"][1]["message"] = {"content": None, "reasoning": "y" * 9}
     parts = split(CHAT, json.dumps(answer).encode(), [1, 1], [[1], [1]], PUBLIC)
     assert parts is not None
@@ -135,25 +133,17 @@ def test_batch_16_logprobs_of_prompts_stay_as_they_are():
         b'{"choices":[{"index":1,"text":"one","logprobs":null},'
         b'{"index":0,"text":"nil","logprobs":%b,"finish_reason":null}]}' % logprobs
     )
-    parts = alone(answer, COMPLETIONS)
-    assert parts[0][0] == (
-        b'{"choices":[{"index":0,"text":"nil","logprobs":%b,"finish_reason":null}]}' % logprobs
-    )
+    parts = single_member(answer, COMPLETIONS)
+    assert parts[0][0] == (b'{"choices":[{"index":0,"text":"nil","logprobs":%b,"finish_reason":null}]}' % logprobs)
     assert parts[1][0] == b'{"choices":[{"index":0,"text":"one","logprobs":null}]}'
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        *(vectors(0), vectors(1), vectors(0, 0), vectors(0, 2), vectors(1, 2), vectors(0, 1, 1)),
+        *(vectors(0), vectors(1), vectors(0, 2), vectors(2, 1), vectors(1, 0, 0), vectors(0, 1, 1)),
         *(vectors(0, 1, 2), vectors(), vectors(0, 1, data=None), vectors(0, 1, data={}), b"[]", b"", b"null"),
         vectors(0, 1)[:-1],
-        vectors(0, 1).replace(b'"index"', b'"at"'),
-        vectors(0, 1).replace(b'"index": 1', b'"index": "1"'),
-        vectors(0, 1).replace(b'"index": 1', b'"index": 1.0'),
-        vectors(0, 1).replace(b'"index": 0', b'"index": -0'),
-        vectors(0, 1).replace(b'"index": 1', b'"index": true'),
-        vectors(0, 1).replace(b'"index": 1', b'"index": ' + b"1" * 5000),
         vectors(0, 1).replace(b"[0.125]", b"null"),
         vectors(0, 1).replace(b"[0.125]", b"{}"),
         vectors(0, 1).replace(b"[0.125]", b"7"),
@@ -161,8 +151,90 @@ def test_batch_16_logprobs_of_prompts_stay_as_they_are():
         b'{"data":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
     ],
 )
-def test_an_answer_that_is_not_exactly_what_was_asked_for_is_nobodys(answer: bytes):
-    assert alone(answer) is None
+def test_an_answer_that_does_not_match_the_request_is_rejected(answer: bytes):
+    assert single_member(answer) is None
+
+
+LEFT_OUT = object()
+IN_ORDER: list[list[Any]] = [
+    [0, 1, 2, 3],
+    [LEFT_OUT, 1, 2, 3],
+    [None, 1, 2, 3],
+    ["", 1, 2, 3],
+    [LEFT_OUT] * 4,
+    [None] * 4,
+    [0] * 4,
+    [-1] * 4,
+    [7] * 4,
+    [True] * 4,
+    [{}] * 4,
+    [1, 2, 3, 4],
+    [40, 41, 42, 43],
+    ["0", "1", "2", "3"],
+    [0.0, 1.0, 2.0, 3.0],
+    [0, 1, 0, 1],
+    [LEFT_OUT, 1, LEFT_OUT, 1],
+    [0, 1, 2, 0],
+    [0, LEFT_OUT, 2, None],
+    [0, True, 2, 3],
+    ["a", "b", "c", "d"],
+    [10**40] * 4,
+]
+BY_INDEX: list[list[Any]] = [
+    [3, 2, 1, 0],
+    ["3", "2", "1", "0"],
+    [3, 2, 1, LEFT_OUT],
+    [3.0, 2.0, 1.0, 0.0],
+    [3, 2, 1, None],
+]
+DOUBTFUL: list[list[Any]] = [
+    [0, 1, 1, 3],
+    [0, 2, 3, 4],
+    [4, 3, 2, 1],
+    [3, 1, 2, 4],
+    [0, 1, 3, 3],
+    [2, LEFT_OUT, LEFT_OUT, 0],
+    [0, 1, 2, 99],
+    [1, 0, 2, -1],
+]
+
+
+def numbered(indexes: list[Any]) -> bytes:
+    """Embeddings whose vectors are their places in the list."""
+    items = [{"embedding": [at], **({} if one is LEFT_OUT else {"index": one})} for at, one in enumerate(indexes)]
+    return json.dumps({"data": items, "usage": {"prompt_tokens": 4, "total_tokens": 4}}).encode()
+
+
+@pytest.mark.parametrize("indexes", [*IN_ORDER, *BY_INDEX], ids=str)
+def test_embeddings_whose_index_is_useless_are_in_order(indexes: list[Any]):
+    places = [3, 2, 1, 0] if indexes in BY_INDEX else [0, 1, 2, 3]
+    parts = split(EMBEDDINGS, numbered(indexes), [1, 2, 1], [[1], [1, 1], [1]], PUBLIC)
+    assert parts is not None
+    lists = [json.loads(body)["data"] for body, _ in parts]
+    assert [item["embedding"] for items in lists for item in items] == [[place] for place in places]
+    assert [[item["index"] for item in items] for items in lists] == [[0], [0, 1], [0]]
+    joined = join(EMBEDDINGS, [numbered(indexes)] * 2, [0, 4], PUBLIC, 8)
+    assert joined is not None
+    data = json.loads(joined[0])["data"]
+    assert [(item["index"], item["embedding"][0]) for item in data] == list(enumerate(places * 2))
+
+
+@pytest.mark.parametrize("indexes", DOUBTFUL, ids=str)
+def test_embeddings_whose_index_contradicts_their_order_are_rejected(indexes: list[Any]):
+    assert split(EMBEDDINGS, numbered(indexes), [4], [[1] * 4], PUBLIC) is None
+
+
+@pytest.mark.parametrize("index", [5, LEFT_OUT, None, "x", -3])
+def test_an_only_embedding_needs_no_index(index: Any):
+    assert split(EMBEDDINGS, numbered([index]), [1], [[1]], PUBLIC) is not None
+
+
+@pytest.mark.parametrize("finish", ["error", "abort", "network_error"])
+def test_a_choice_that_failed_is_rejected(finish: str):
+    good = b'{"choices":[{"index":0,"text":"a","finish_reason":"stop"},{"index":1,"text":"b","finish_reason":"X"}]}'
+    assert single_member(good, COMPLETIONS) is not None
+    assert single_member(good.replace(b"X", finish.encode()), COMPLETIONS) is None
+    assert single_member(good.replace(b'"index":1', b'"index":1,"error":{"code":500}'), COMPLETIONS) is None
 
 
 @pytest.mark.parametrize(
@@ -173,15 +245,15 @@ def test_an_answer_that_is_not_exactly_what_was_asked_for_is_nobodys(answer: byt
         b'{"data":[{"index":0,"text":"a"},{"index":1,"text":"b"}]}',
     ],
 )
-def test_a_choice_without_text_is_none(answer: bytes):
-    assert alone(answer, COMPLETIONS) is None
-    assert alone(answer.replace(b"text", b"message"), CHAT) is None
+def test_a_choice_without_text_is_rejected(answer: bytes):
+    assert single_member(answer, COMPLETIONS) is None
+    assert single_member(answer.replace(b"text", b"message"), CHAT) is None
 
 
 @pytest.mark.parametrize("name", ["prompt_logprobs", "prompt_token_ids", "prompt_text", "kv_transfer_params"])
-def test_what_is_told_of_one_prompt_only_is_shown_to_nobody_else(name: str):
+def test_data_about_a_single_prompt_never_reaches_another_caller(name: str):
     answer = chats("a", "b", **{name: ["secret"]})
-    assert alone(answer, CHAT) is None
+    assert single_member(answer, CHAT) is None
     single = split(CHAT, chats("a", **{name: ["secret"]}), [1], [[1]], PUBLIC)
     assert single is not None
     assert json.loads(single[0][0])[name] == ["secret"]
@@ -201,7 +273,7 @@ def test_what_is_told_of_one_prompt_only_is_shown_to_nobody_else(name: str):
 )
 def test_the_list_is_the_member_of_that_name_wherever_it_stands(answer: bytes):
     listed = b'[{"index":1,"embedding":[2]},{"index":0,"embedding":[1]}]'
-    parts = alone(answer.replace(b"LIST", listed))
+    parts = single_member(answer.replace(b"LIST", listed))
     assert [json.loads(body)["data"][0]["embedding"] for body, _ in parts] == [[1], [2]]
 
 
@@ -239,7 +311,7 @@ def test_usage_of_parts_is_summed_member_by_member():
     assert joined[1] == TokenUsage(12, 2, 3)
 
 
-def test_parts_without_usage_tell_none():
+def test_parts_without_usage_have_no_usage():
     joined = join(EMBEDDINGS, [vectors(0), vectors(0)], [0, 1], PUBLIC, 2)
     assert joined is not None
     assert "usage" not in json.loads(joined[0])

@@ -17,7 +17,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-def test_it_is_what_bytes_find_and_count_say(text: bytes) -> None:
+def test_results_equal_those_of_bytes_find_and_count(text: bytes) -> None:
     assert names.count(text, ROLE) == text.count(ROLE)
     for start in (0, 1, len(text) // 2, len(text) - 6, len(text)):
         assert names.find(text, ROLE, start) == text.find(ROLE, start)

@@ -1,4 +1,4 @@
-"""What may stand in a header that crosses the gateway."""
+"""Values allowed in headers that cross the gateway."""
 
 import string
 
@@ -9,9 +9,7 @@ from kit.pieces import examples
 from gateway.wire.http import header_policy as headers
 
 ID_CHARACTERS = set(string.ascii_letters + string.digits + "._-")
-ANY_TEXT = (
-    st.text(max_size=10) | st.text("aZ0._-", max_size=140) | st.text(" \t\r\n\x00a\x7f\x80", max_size=5)
-)
+ANY_TEXT = st.text(max_size=10) | st.text("aZ0._-", max_size=140) | st.text(" \t\r\n\x00a\x7f\x80", max_size=5)
 
 
 @examples(200)
@@ -20,7 +18,7 @@ ANY_TEXT = (
 @example("a" * 129)
 @example("abc\n")
 @example("\u0661\u0662")  # digits, but not ours
-def test_a_request_id_is_kept_only_if_well_formed(given_id: str):
+def test_a_request_id_is_used_only_if_well_formed(given_id: str):
     well_formed = 1 <= len(given_id) <= 128 and set(given_id) <= ID_CHARACTERS
     assert headers.request_id(given_id) == (given_id if well_formed else None)
 

@@ -1,4 +1,4 @@
-"""The structure of a JSON text is what a reader of one character after the other sees, however it is cut."""
+"""The structure of a JSON text equals that found by a character-by-character parser, however it is cut."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.json import limits as json_bounds
+from gateway.wire.json import limits as json_limits
 
 TEXT = st.text(st.sampled_from('"\\[]{}:,ab\n\u00e9\ud55c'), max_size=12)
 VALUES = st.recursive(
@@ -34,10 +34,8 @@ def walked(text: str) -> str:
 
 
 @given(value=VALUES, piece=st.integers(1, 40), plain=st.booleans(), indent=st.sampled_from([None, 1]))
-def test_it_is_what_a_walk_through_the_text_finds(
-    value: Any, piece: int, plain: bool, indent: int | None
-) -> None:
+def test_it_is_what_a_walk_through_the_text_finds(value: Any, piece: int, plain: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=plain, indent=indent)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(json_bounds, "_PIECE", piece)
-        assert json_bounds._structure(text.encode()).decode() == walked(text)
+        patched.setattr(json_limits, "_PIECE", piece)
+        assert json_limits._structure(text.encode()).decode() == walked(text)

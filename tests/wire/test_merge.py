@@ -12,13 +12,13 @@ TURNS = [{"role": "user", "content": "hi"}]
 CHAT_BODY: dict[str, Any] = {"model": "m", "messages": TURNS, "max_tokens": 4}
 
 
-def read(body: dict[str, Any] | bytes, endpoint: str = EMBEDDINGS, **flags: bool) -> Mergeable | None:
+def read(body: dict[str, Any] | bytes, endpoint: str = EMBEDDINGS) -> Mergeable | None:
     """With at most 64 tokens of answer."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return parse(text, endpoint, 64, **flags)
+    return parse(text, endpoint, 64)
 
 
-def found(body: dict[str, Any] | bytes, endpoint: str = EMBEDDINGS) -> Mergeable:
+def mergeable(body: dict[str, Any] | bytes, endpoint: str = EMBEDDINGS) -> Mergeable:
     """That of a body that merges."""
     parsed = read(body, endpoint)
     assert parsed is not None
@@ -41,7 +41,7 @@ def found(body: dict[str, Any] | bytes, endpoint: str = EMBEDDINGS) -> Mergeable
 def test_the_items_of_a_list_are_the_clients_own_bytes(payload: Any, items: Any, weights: tuple[int, ...]):
     if isinstance(payload, str):
         payload, items = payload.encode(), tuple(item.encode() for item in items)
-    parsed = found(b'{"model":"m","input":%b}' % payload)
+    parsed = mergeable(b'{"model":"m","input":%b}' % payload)
     assert parsed.items == items
     assert parsed.weights == weights
     assert parsed.output == 0
@@ -54,7 +54,7 @@ def test_the_items_of_a_list_are_the_clients_own_bytes(payload: Any, items: Any,
         *(b"[1.5]", b"[-1]", b"[1,[2]]", b"[[1],[[2]]]", b"[[1],[]]", b'[{"text":"a"}]', b"[ ]"),
     ],
 )
-def test_another_payload_is_for_the_upstream_to_judge(payload: bytes):
+def test_an_unreadable_payload_is_not_merged(payload: bytes):
     assert read(b'{"model":"m","input":%b}' % payload) is None
     assert read(b'{"model":"m","prompt":%b}' % payload, COMPLETIONS) is None
 
@@ -78,13 +78,13 @@ def test_another_payload_is_for_the_upstream_to_judge(payload: bytes):
         b'{"model":"m","input":"a","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
-def test_a_body_that_parsers_may_read_differently_travels_alone(body: bytes):
+def test_a_body_that_parsers_may_read_differently_is_not_merged(body: bytes):
     assert read(body) is None
 
 
-def test_spelling_and_order_do_not_keep_calls_apart():
-    one = found(b'{"model":"m","input":"a","user":"u","stop":["x", {"b":1}],"stream":false}')
-    other = found(b' {"stream" : null, "stop" : [ "x",{ "b":1} ],\n"user":"u","input":["c","d"],"model":"n"}')
+def test_spelling_and_order_do_not_prevent_a_merge():
+    one = mergeable(b'{"model":"m","input":"a","user":"u","stop":["x", {"b":1}],"stream":false}')
+    other = mergeable(b' {"stream" : null, "stop" : [ "x",{ "b":1} ],\n"user":"u","input":["c","d"],"model":"n"}')
     assert one.key == other.key
 
 
@@ -103,13 +103,13 @@ def test_batch_06_whatever_differs_keeps_calls_apart():
         {"input": "a", "metadata": {"a": 1, "b": 2}},
         {"input": "a", "metadata": {"b": 2, "a": 1}},
     ]
-    keys = {found({"model": "m", **body}).key for body in bodies}
+    keys = {mergeable({"model": "m", **body}).key for body in bodies}
     assert len(keys) == len(bodies)
 
 
 def test_batch_04_and_05_formats_are_never_mixed_also_unknown_ones():
     formats = [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}, {"encoding_format": "int8"}]
-    assert len({found({"model": "m", "input": "a", **one}).key for one in formats}) == 4
+    assert len({mergeable({"model": "m", "input": "a", **one}).key for one in formats}) == 4
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_batch_04_and_05_formats_are_never_mixed_also_unknown_ones():
     ],
 )
 def test_short_plain_chats_merge(more: dict[str, Any], output: int):
-    assert found({**CHAT_BODY, **more}, CHAT).output == output
+    assert mergeable({**CHAT_BODY, **more}, CHAT).output == output
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_short_plain_chats_merge(more: dict[str, Any], output: int):
         *({"messages": []}, {"messages": "hi"}, {"messages": [TURNS]}, {"messages": [1]}, {"messages": {}}),
     ],
 )
-def test_other_chats_travel_alone(more: dict[str, Any]):
+def test_other_chats_are_not_merged(more: dict[str, Any]):
     assert read({**CHAT_BODY, **more}, CHAT) is None
 
 
-def test_a_chat_without_a_bound_travels_alone():
+def test_a_chat_without_an_output_limit_is_not_merged():
     assert read({"model": "m", "messages": TURNS}, CHAT) is None
 
 
@@ -161,23 +161,18 @@ def test_a_chat_without_a_bound_travels_alone():
         ({"prompt_embeds": "x"}, None),
     ],
 )
-def test_completions_are_bounded_even_when_they_do_not_say_so(more: dict[str, Any], output: int | None):
+def test_completions_have_an_output_limit_by_default(more: dict[str, Any], output: int | None):
     parsed = read({"model": "m", "prompt": "a", **more}, COMPLETIONS)
     assert (parsed.output if parsed is not None else None) == output
 
 
-def test_generation_merges_only_where_it_is_allowed_to():
-    assert read(CHAT_BODY, CHAT, chat=False) is None
-    assert read({"model": "m", "prompt": "a"}, COMPLETIONS, completions=False) is None
-    assert read(CHAT_BODY, CHAT, completions=False) is not None
-    assert read({"model": "m", "prompt": "a"}, COMPLETIONS, chat=False) is not None
-    assert read({"model": "m", "input": "a"}, chat=False, completions=False) is not None
+def test_no_other_endpoint_merges():
     assert read(CHAT_BODY, "/v1/other") is None
 
 
 def test_one_call_carries_all_inputs_and_what_they_share():
-    one = found(b'{"model":"m","input":"\\u00e9 ","stream":false,"x":{"b" : 1.0, "a":1e2},"dimensions":8}')
-    other = found(b'{"dimensions":8,"input":["b", "c"],"model":"m","x":{"b":1.0,"a":1e2}}')
+    one = mergeable(b'{"model":"m","input":"\\u00e9 ","stream":false,"x":{"b" : 1.0, "a":1e2},"dimensions":8}')
+    other = mergeable(b'{"dimensions":8,"input":["b", "c"],"model":"m","x":{"b":1.0,"a":1e2}}')
     assert one.key == other.key
     assert build(EMBEDDINGS, one, b'"up"', [*one.items, *other.items]) == (
         EMBEDDINGS,
@@ -186,19 +181,19 @@ def test_one_call_carries_all_inputs_and_what_they_share():
 
 
 def test_one_call_needs_nothing_but_the_inputs():
-    one = found(b'{"input":[1, 2],"model":"m"}')
+    one = mergeable(b'{"input":[1, 2],"model":"m"}')
     assert build(EMBEDDINGS, one, b'"up"', one.items) == (EMBEDDINGS, b'{"model":"up","input":[[1, 2]]}')
 
 
 def test_prompts_share_a_list():
-    one = found(b'{"model":"m","prompt":"a","max_tokens":1}', COMPLETIONS)
+    one = mergeable(b'{"model":"m","prompt":"a","max_tokens":1}', COMPLETIONS)
     path, body = build(COMPLETIONS, one, b'"up"', [b'"a"', b'"b"'])
     assert (path, body) == (COMPLETIONS, b'{"model":"up","max_tokens":1,"prompt":["a","b"]}')
 
 
 def test_batch_15_conversations_stay_whole_and_apart():
-    one = found(b'{"model":"m","messages":[{"role":"user", "content":"a"}],"max_tokens":4}', CHAT)
-    two = found(b'{"max_tokens":4,"messages":[{"role":"system","content":"s"},{"content":"b"}]}', CHAT)
+    one = mergeable(b'{"model":"m","messages":[{"role":"user", "content":"a"}],"max_tokens":4}', CHAT)
+    two = mergeable(b'{"max_tokens":4,"messages":[{"role":"system","content":"s"},{"content":"b"}]}', CHAT)
     assert one.key == two.key
     assert build(CHAT, one, b'"up"', [*one.items, *two.items]) == (
         BATCH_CHAT,
@@ -208,7 +203,7 @@ def test_batch_15_conversations_stay_whole_and_apart():
 
 
 def test_batch_16_numbers_and_flags_keep_their_type():
-    one = found(b'{"model":"m","prompt":"a","max_tokens":1,"logprobs":5,"echo":false,"n":1}', COMPLETIONS)
+    one = mergeable(b'{"model":"m","prompt":"a","max_tokens":1,"logprobs":5,"echo":false,"n":1}', COMPLETIONS)
     body = build(COMPLETIONS, one, b'"up"', one.items)[1]
     assert body == b'{"model":"up","echo":false,"logprobs":5,"max_tokens":1,"n":1,"prompt":["a"]}'
     asked = b'{"model":"m","prompt":"The capital of","max_tokens":1,"echo":true,"logprobs":5,"n":2}'

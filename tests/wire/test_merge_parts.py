@@ -1,4 +1,4 @@
-"""Where a long list is cut, and positions in an upstream's words about one part of it."""
+"""Where a long list is split, and positions in an upstream's messages about one part."""
 
 import pytest
 
@@ -16,9 +16,7 @@ from gateway.wire.openai.merge import shift_positions, split_list
         ([3], 1, 1, [1]),
     ],
 )
-def test_batch_09_parts_keep_both_bounds(
-    weights: list[int], max_inputs: int, max_tokens: int, sizes: list[int]
-):
+def test_batch_09_parts_keep_both_bounds(weights: list[int], max_inputs: int, max_tokens: int, sizes: list[int]):
     parts = split_list([b'"a"'] * len(weights), weights, max_inputs, max_tokens)
     assert [part.stop - part.start for part in parts] == sizes
     assert [at for part in parts for at in range(part.start, part.stop)] == list(range(len(weights)))
@@ -38,7 +36,7 @@ def test_batch_09_parts_keep_both_bounds(
         ("prompt[12][4] is no token", "prompt[112][4] is no token"),
     ],
 )
-def test_positions_are_those_of_the_whole_list(before: str, after: str):
+def test_positions_refer_to_the_complete_list(before: str, after: str):
     assert shift_positions(before, 100) == after
     assert shift_positions(before, 0) == before
 
@@ -53,5 +51,5 @@ def test_positions_are_those_of_the_whole_list(before: str, after: str):
         "dimensions must be at most 384",
     ],
 )
-def test_other_numbers_stay(message: str):
+def test_unrelated_numbers_are_unchanged(message: str):
     assert shift_positions(message, 100) == message

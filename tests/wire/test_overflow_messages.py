@@ -153,8 +153,7 @@ WORDINGS = {
     ),
     # Mistral's API
     "mistral": (
-        "Prompt contains 235396 tokens and 0 draft tokens, too large for model with 131072 maximum context "
-        "length",
+        "Prompt contains 235396 tokens and 0 draft tokens, too large for model with 131072 maximum context length",
         (235396, 131072),
     ),
     "openrouter": (
@@ -190,8 +189,7 @@ ANSWERS = {
 
 OTHERS = [
     # Too long an answer, by itself: OpenAI, Anthropic, DeepSeek (deepseek-ai/DeepSeek-V2#34), vLLM (#4667).
-    "max_tokens is too large: 30000. This model supports at most 16384 completion tokens, whereas you "
-    "provided 30000.",
+    "max_tokens is too large: 30000. This model supports at most 16384 completion tokens, whereas you provided 30000.",
     "max_tokens: 30000 > 16000, which is the maximum allowed number of output tokens for the model",
     "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
     "max_tokens must be at least 1, got -186.",
@@ -233,7 +231,7 @@ def test_a_code_or_a_type_of_its_own_is_enough(label: str):
     assert overflow("too much", "400", label) == Overflow(None, None)
 
 
-def test_a_long_message_is_looked_at_no_further_than_its_beginning():
+def test_only_the_beginning_of_a_long_message_is_searched():
     assert overflow("x" * 3000 + " prompt is too long") is None
     assert overflow("prompt is too long: " + "9" * 5000 + " tokens > " + "9" * 5000) == Overflow(None, None)
 

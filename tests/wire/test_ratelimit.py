@@ -41,7 +41,7 @@ def test_a_duration_is_read_back_and_never_shorter_than_it_was(seconds: float) -
     assert seconds - 1e-6 <= read <= seconds + 0.001
 
 
-def test_the_limits_that_there_are() -> None:
+def test_only_existing_limits_have_headers() -> None:
     standing = LimitStatus(9, 6.0, 100, 0.5)
     requests = [
         "x-ratelimit-limit-requests: 10",

@@ -1,4 +1,4 @@
-"""What of an upstream's words a client may read."""
+"""Redaction of an upstream's messages."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from gateway.wire.http.redaction import LONGEST, Redactor
         ("Use /v1/chat/completions with 1.2 or and/or/else", None),
     ],
 )
-def test_usual_looks(said: str, shown: str | None):
+def test_common_forms_of_secrets_and_addresses_are_masked(said: str, shown: str | None):
     assert Redactor([])(said) == (said if shown is None else shown)
 
 
@@ -31,11 +31,11 @@ def test_own_secrets_also_within_words():
     assert masker("xhunter22y at engine-7.internal:80") == "x***y at ***:80"
 
 
-def test_a_secret_that_holds_another_leaves_no_rest():
+def test_a_secret_that_contains_another_is_masked_completely():
     assert Redactor(["secret", "secret-and-more"])("a secret-and-more, a secret") == "a ***, a ***"
 
 
-def test_texts_too_short_to_be_secrets_do_not_take_words_apart():
+def test_texts_too_short_to_be_secrets_mask_nothing():
     assert Redactor(["", "a", "key"])("a key") == "a key"
 
 

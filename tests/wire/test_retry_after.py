@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.http.retry_after import LONGEST_S, retry_after
+from gateway.wire.http.retry_after import LONGEST_S, retry_after, wait_in_text, wait_of_delay
 
 NOW = 784111777  # Sun, 06 Nov 1994 08:49:37 GMT
 
@@ -66,3 +66,45 @@ def test_retry_02_no_text_is_too_odd(seconds: str, ms: str, date: str):
 def test_retry_02_no_date_is_too_odd(told: str):
     found = retry_after({"retry-after": told}, NOW)
     assert found is None or 0 < found <= LONGEST_S
+
+
+WORDS = {
+    "Please retry in 37.5s.": 37.5,  # Gemini
+    "Rate limit reached for gpt-5. Please try again in 7.66s. Visit https://platform.openai.com": 7.66,
+    "Rate limit reached. Please try again in 1m2.5s.": 62.5,
+    "Please try again in 6m0s.": 360.0,
+    "Requests exceeded the rate limit. Please retry after 20 seconds.": 20.0,  # Azure
+    "Too many requests, retry in 1 minute and 5 seconds": 65.0,
+    "Please wait 250ms": 0.25,
+    "You can try again in about 15 sec": 15.0,
+    "quota resets in 2h": 7200.0,
+    "retry_after: 12": 12.0,
+    "Please try again later.": None,
+    "limit 30 requests per 60s": None,
+    "temperature must be in 0s": None,
+    "retry in 0s": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_the_wait_in_the_words_of_an_error(words: str) -> None:
+    assert wait_in_text(words) == (None if WORDS[words] is None else pytest.approx(WORDS[words]))
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [
+        ("37s", 37.0),
+        ("1.5s", 1.5),
+        ("1m3s", 63.0),
+        (3, 3.0),
+        ("0.2", 0.2),
+        ("x", None),
+        (True, None),
+        (None, None),
+        (-1, None),
+    ],
+)
+def test_a_delay_in_a_field(delay: object, seconds: float | None) -> None:
+    assert wait_of_delay(delay) == seconds

@@ -1,4 +1,4 @@
-"""Another model name in a body, told by examples."""
+"""Replacing the model name in a body, by examples."""
 
 import pytest
 
@@ -29,12 +29,12 @@ NAME = b'"new"'
         (b'{"\\ud800":1,"model":"m","x":"\\u0000"}', b'{"\\ud800":1,"model":"new","x":"\\u0000"}'),
     ],
 )
-def test_only_the_name_is_another(before: bytes, after: bytes):
+def test_only_the_model_name_changes(before: bytes, after: bytes):
     assert replace(before, model_spans(before), NAME) == after
 
 
 @pytest.mark.parametrize("value", [b"null", b"7", b"[]", b'{"model":"in"}'])
-def test_a_value_that_is_no_string_is_left_alone(value: bytes):
+def test_a_value_that_is_not_a_string_is_unchanged(value: bytes):
     text = b'{"model": ' + value + b"}"
     assert replace(text, model_spans(text), NAME) == text
 

@@ -49,8 +49,7 @@ def test_every_byte_but_the_names_is_left_alone(case: Case):
 def test_it_equals_decoding_replacing_and_encoding(case: Case):
     def renamed(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
         return [
-            (key, "org/new é") if key == "model" and isinstance(value, str) else (key, value)
-            for key, value in pairs
+            (key, "org/new é") if key == "model" and isinstance(value, str) else (key, value) for key, value in pairs
         ]
 
     spliced = replace(case.before, model_spans(case.before), NAME)

@@ -47,7 +47,7 @@ def test_a_byte_order_mark_at_the_start_is_dropped(pieces: list[bytes]):
     assert [event for piece in pieces for event in splitter.feed(piece)] == [EVENT]
 
 
-def test_a_byte_order_mark_elsewhere_is_kept():
+def test_a_byte_order_mark_elsewhere_is_unchanged():
     splitter = EventSplitter()
     splitter.feed(EVENT)
     assert splitter.feed(b"\xef\xbb\xbf" + EVENT) == [b"\xef\xbb\xbf" + EVENT]

@@ -3,12 +3,12 @@
 import pytest
 
 from gateway.wire.json.members import edited
-from gateway.wire.openai.stream_options import asking, refused
+from gateway.wire.openai.stream_options import refused, usage_edits
 
 
-def asked(body: bytes) -> bytes:
+def asking_for_usage(body: bytes) -> bytes:
     """The body that travels."""
-    return b"".join(edited(body, asking(body)))
+    return b"".join(edited(body, usage_edits(body)))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def asked(body: bytes) -> bytes:
     ],
 )
 def test_sse_20_usage_is_asked_for_and_nothing_else_changes(before: bytes, after: bytes):
-    assert asked(before) == after
+    assert asking_for_usage(before) == after
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_sse_20_usage_is_asked_for_and_nothing_else_changes(before: bytes, after
     ],
 )
 def test_what_stands_in_a_text_or_deeper_is_not_the_clients_wish(body: bytes):
-    assert asked(body) == b'{"stream_options":{"include_usage":true},' + body[1:]
+    assert asking_for_usage(body) == b'{"stream_options":{"include_usage":true},' + body[1:]
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_what_stands_in_a_text_or_deeper_is_not_the_clients_wish(body: bytes):
         b'{"stream_options":{"include_usage":1}}',
         b'{"stream_options":{"include_usage":0}}',
         b'{"stream_options":{"include_usage":"false"}}',
-        b'{"stream_options":{"\\ud800":1}}',
+        b'{"stream_options":{"\\ud80":1}}',
     ],
 )
-def test_a_client_that_asks_or_says_what_nobody_understands_is_left_alone(body: bytes):
-    assert asking(body) == []
+def test_a_client_that_asks_or_sends_an_unreadable_option_is_not_edited(body: bytes):
+    assert usage_edits(body) == []
 
 
 @pytest.mark.parametrize(
@@ -93,23 +93,49 @@ def test_a_client_that_asks_or_says_what_nobody_understands_is_left_alone(body: 
     ],
 )
 def test_of_repeated_names_the_last_one_counts_and_all_of_them_ask(before: bytes, after: bytes):
-    assert asked(before) == after
+    assert asking_for_usage(before) == after
+
+
+REFUSALS = [
+    "Unrecognized request argument supplied: stream_options",
+    "{'type': 'extra_forbidden', 'msg': 'Extra inputs are not permitted'}",
+    "`include_usage` is not supported",
+    "Failed to deserialize: Unknown field at line 1",
+    "streamOptions: not allowed here",
+    'Invalid JSON payload received. Unknown name "stream_options": Cannot find field.',
+    "Additional properties are not allowed ('stream_options' was unexpected)",
+    "create() got an unexpected keyword argument",
+    "Unsupported parameter(s)",
+    "Unrecognized key(s) in object",
+    "extra fields not permitted",
+    "property 'stream_options' is unsupported",
+    "Stream options can only be set by admins",
+]
+
+
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
+@pytest.mark.parametrize("error", REFUSALS)
+def test_a_refusal_that_may_be_about_it(error: str, status: int):
+    assert refused(error, None, status)
+
+
+@pytest.mark.parametrize("status", [403, 404, 405, 409, 415, 502])
+def test_a_refusal_that_names_it_has_any_status(status: int):
+    assert refused("stream_options?", None, status)
+    assert refused("no", "stream_options.include_usage", status)
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "param", "status"),
     [
-        b'{"error":{"message":"Unrecognized request argument supplied: stream_options"}}',
-        b'{"error":{"message":"no","param":"stream_options"}}',
-        b'{"detail":[{"type":"extra_forbidden","msg":"Extra inputs are not permitted"}]}',
-        b'{"message":"`include_usage` is not supported"}',
-        b"Failed to deserialize: Unknown field at line 1",
+        ("", None, 400),
+        ("`temperature` must be below 2", None, 400),
+        ("Unknown parameter: 'foo'", "foo", 400),
+        ("unknown field", None, 404),
+        ("unknown field", None, 502),
+        *(("stream_options", None, status) for status in (401, 402, 429, 503, 529)),
+        ("invalid image", None, 400),
     ],
 )
-def test_a_refusal_that_may_be_about_it(error: bytes):
-    assert refused(error)
-
-
-@pytest.mark.parametrize("error", [b"", b'{"error":{"message":"`temperature` must be below 2"}}'])
-def test_a_refusal_about_something_else(error: bytes):
-    assert not refused(error)
+def test_a_refusal_about_something_else(error: str, param: str | None, status: int):
+    assert not refused(error, param, status)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kit.pieces import KEYS, SPACE, examples, member, values
 
 from gateway.wire.json.members import cuts, edited, members
-from gateway.wire.openai.stream_options import asking
+from gateway.wire.openai.stream_options import usage_edits
 
 NAME = "stream_options"
 OPTIONS = [
@@ -37,14 +37,12 @@ def _pairs(text: bytes) -> Any:
 @examples(200)
 @given(bodies())
 def test_the_last_wish_asks_and_the_rest_is_as_it_was(body: bytes):
-    sent = b"".join(edited(body, asking(body)))
+    sent = b"".join(edited(body, usage_edits(body)))
     assert json.loads(sent)[NAME]["include_usage"] is True
-    assert [pair for pair in _pairs(sent) if pair[0] != NAME] == [
-        pair for pair in _pairs(body) if pair[0] != NAME
-    ]
+    assert [pair for pair in _pairs(sent) if pair[0] != NAME] == [pair for pair in _pairs(body) if pair[0] != NAME]
     was, now = json.loads(body).get(NAME) or {}, json.loads(sent)[NAME]
     assert {**was, "include_usage": True} == now
-    assert asking(sent) == []
+    assert usage_edits(sent) == []
 
 
 @examples(200)

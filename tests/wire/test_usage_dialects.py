@@ -20,9 +20,7 @@ USD = 1_000_000_000
 GPT = Price(2_500_000_000, 10 * USD, 1_250_000_000)  # 2_500, 10_000 and 1_250 a token
 MINI = Price(250_000_000, 2 * USD, 25_000_000)  # 250, 2_000, 25
 DEEPSEEK = Price(280_000_000, 420_000_000, 28_000_000)  # 280, 420, 28
-SONNET = Price(
-    3 * USD, 15 * USD, 300_000_000, 3_750_000_000, 6 * USD
-)  # 3_000, 15_000, 300; 3_750, 6_000 written
+SONNET = Price(3 * USD, 15 * USD, 300_000_000, 3_750_000_000, 6 * USD)  # 3_000, 15_000, 300; 3_750, 6_000 written
 FLASH = Price(300_000_000, 2_500_000_000, 30_000_000)  # 300, 2_500, 30
 PRO = Price(
     1_250_000_000,
@@ -66,9 +64,7 @@ EXAMPLES = {
     # COST-01: 100 x 2_500 + 900 x 1_250 = 250_000 + 1_125_000
     "cached": Example(openai(1000, 0, **cached(900)), GPT, TokenUsage(1000, 0, 900), 1_375_000),
     # 500 x 1_000 + 500 x 1_000 + 10 x 2_000: cached without a price of its own costs as input
-    "cached, no price for it": Example(
-        openai(1000, 10, **cached(500)), PLAIN, TokenUsage(1000, 10, 500), 1_020_000
-    ),
+    "cached, no price for it": Example(openai(1000, 10, **cached(500)), PLAIN, TokenUsage(1000, 10, 500), 1_020_000),
     # all of it: 2048 x 25 + 1 x 2_000 = 51_200 + 2_000
     "all cached": Example(openai(2048, 1, **cached(2048)), MINI, TokenUsage(2048, 1, 2048), 53_200),
     # COST-04: 10 x 250 + 500 x 2_000; the 400 are among the 500
@@ -115,9 +111,7 @@ EXAMPLES = {
         84_000 + 19_600,
     ),
     # deepseek-reasoner: 50 x 280 + 900 x 420
-    "deepseek reasons": Example(
-        openai(50, 900, **reasoning(850)), DEEPSEEK, TokenUsage(50, 900, 0, 850), 392_000
-    ),
+    "deepseek reasons": Example(openai(50, 900, **reasoning(850)), DEEPSEEK, TokenUsage(50, 900, 0, 850), 392_000),
     # 21 x 3_000 + 393 x 15_000 = 63_000 + 5_895_000
     "anthropic": Example(
         {
@@ -297,16 +291,12 @@ def test_odd_counts_are_neither_credited_nor_believed(usage: bytes, read: TokenU
         b'{"prompt_tokens":3,"x":' + b"[" * 100_000,
     ],
 )
-def test_where_a_total_is_no_number_nothing_is_known(usage: bytes):
+def test_a_total_that_is_not_a_number_makes_the_usage_unknown(usage: bytes):
     assert tokens(msgspec.Raw(usage)) is None
 
 
-VALUES = st.one_of(
-    st.none(), st.integers(-10, 10**12), st.floats(), st.text(max_size=3), st.booleans(), st.just([])
-)
-DETAILS = st.dictionaries(
-    st.sampled_from(["cached_tokens", "reasoning_tokens", "cache_write_tokens"]), VALUES
-)
+VALUES = st.one_of(st.none(), st.integers(-10, 10**12), st.floats(), st.text(max_size=3), st.booleans(), st.just([]))
+DETAILS = st.dictionaries(st.sampled_from(["cached_tokens", "reasoning_tokens", "cache_write_tokens"]), VALUES)
 NAMES = [
     "prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details",
     "completion_tokens_details", "input_tokens", "output_tokens", "cache_read_input_tokens",
@@ -316,7 +306,7 @@ NAMES = [
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.one_of(VALUES, DETAILS)))
-def test_whatever_is_told_costs_something_that_can_be(usage: dict[str, Any]):
+def test_any_usage_has_a_possible_cost(usage: dict[str, Any]):
     read = tokens(msgspec.Raw(json.dumps(usage).encode()))
     if read is None:
         return

@@ -1,8 +1,8 @@
--- Answers that are kept under KEYS: for each its length in four bytes (0: none) and then the answer itself.
+-- Returns the answers stored under KEYS: for each its length in four bytes (0: none), then the answer.
 
-local found = {}
-for place, answer in ipairs(redis.call('MGET', unpack(KEYS))) do
+local answers = {}
+for index, answer in ipairs(redis.call('MGET', unpack(KEYS))) do
   answer = answer or ''
-  found[place] = struct.pack('>I4', #answer) .. answer
+  answers[index] = struct.pack('>I4', #answer) .. answer
 end
-return table.concat(found)
+return table.concat(answers)

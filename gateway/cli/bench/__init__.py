@@ -1,1 +1,1 @@
-"""`sluice bench URL`: a small load on one's own endpoint, measured; two endpoints are compared."""
+"""`sluice bench URL`: puts a small load on an endpoint and measures it, or compares two endpoints."""

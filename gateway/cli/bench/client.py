@@ -1,4 +1,4 @@
-"""One call of an OpenAI-shaped endpoint, timed, and what is wrong with its answer."""
+"""One timed call of an OpenAI-compatible endpoint, and what is wrong with its answer."""
 
 from array import array
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from gateway.wire.openai.sse import EventSplitter, EventTooLarge
 
 @dataclass(slots=True)
 class TimedCall:
-    """One call. Times are seconds of the clock; `due` is when it should have begun.
+    """One call. Times are in seconds of the clock; `due` is when it should have started.
 
-    `error` is its kind, empty for a good call, `said` what the other side said of it. `output` are the tokens
-    as the endpoint counts them, or its pieces of text where it does not.
+    `error` is the kind of its failure, empty for a good call, and `message` the endpoint's text about it.
+    `output` counts tokens if the endpoint reports them (`counted`), else pieces of text.
     """
 
     due: float
@@ -30,7 +30,7 @@ class TimedCall:
     output: int = 0
     counted: bool = False
     error: str = ""
-    said: str = ""
+    message: str = ""
 
 
 class _Text(msgspec.Struct):
@@ -55,7 +55,7 @@ class _Usage(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """A whole answer, or an event of a stream, as far as it is looked at."""
+    """The fields used of an answer, or of an event of a stream."""
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
@@ -63,17 +63,17 @@ class _Answer(msgspec.Struct):
 
 
 class _FailedError(Exception):
-    """The answer is no good: its kind, and what was said."""
+    """The call failed: the kind of failure, and the endpoint's message."""
 
-    def __init__(self, kind: str, said: str = "") -> None:
-        self.kind, self.said = kind, said
+    def __init__(self, kind: str, message: str = "") -> None:
+        self.kind, self.message = kind, message
 
 
 _DECODE: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class BenchClient:
-    """Calls one endpoint of one target as the plan says."""
+    """Calls one target according to the plan."""
 
     def __init__(self, session: aiohttp.ClientSession, plan: LoadPlan, target: Target, clock: Clock) -> None:
         self._session, self._plan, self._clock = session, plan, clock
@@ -81,7 +81,7 @@ class BenchClient:
         self._headers = {"authorization": f"Bearer {target.key.reveal()}"} if target.key is not None else {}
 
     async def call(self, prompt: str, due: float) -> TimedCall:
-        """One call; whatever goes wrong is in the sample."""
+        """Makes one call; a failure is recorded in it, not raised."""
         sample = TimedCall(due)
         try:
             async with self._session.post(
@@ -94,7 +94,7 @@ class BenchClient:
                 else:
                     self._whole(await answer.read(), sample)
         except _FailedError as error:
-            sample.error, sample.said = error.kind, plain(error.said)
+            sample.error, sample.message = error.kind, plain(error.message)
         except (aiohttp.ClientError, OSError, EventTooLarge) as error:
             sample.error = _kind(error)
         sample.end = self._clock()
@@ -106,31 +106,31 @@ class BenchClient:
             case "embeddings":
                 return {"model": self._model, "input": prompt}
             case "completions":
-                what: dict[str, object] = {"prompt": prompt}
+                content: dict[str, object] = {"prompt": prompt}
             case _:
-                what = {"messages": [{"role": "user", "content": prompt}]}
-        body = {"model": self._model, **what, "max_tokens": plan.max_tokens}
+                content = {"messages": [{"role": "user", "content": prompt}]}
+        body = {"model": self._model, **content, "max_tokens": plan.max_tokens}
         return {**body, "stream": True, "stream_options": {"include_usage": True}} if plan.stream else body
 
     async def _stream(self, answer: aiohttp.ClientResponse, sample: TimedCall) -> None:
-        splitter, whole, last = EventSplitter(), False, 0.0
+        splitter, complete, last = EventSplitter(), False, 0.0
         async for piece in answer.content.iter_any():
             now = self._clock()
             for event in splitter.feed(piece):
                 data = _data(event)
                 if data == b"[DONE]":
-                    whole = True
+                    complete = True
                 elif data:
-                    told = _decoded(data, sample)
-                    whole = whole or any(choice.finish_reason for choice in told.choices)
-                    if any(choice.text or choice.delta for choice in told.choices):
+                    chunk = _decoded(data, sample)
+                    complete = complete or any(choice.finish_reason for choice in chunk.choices)
+                    if any(choice.text or choice.delta for choice in chunk.choices):
                         if sample.first is None:
                             sample.first = now
                         else:
                             sample.gaps.append(now - last)
                         last = now
                         sample.output += not sample.counted
-        if not whole:
+        if not complete:
             raise _FailedError("stream cut short")
 
     def _whole(self, body: bytes, sample: TimedCall) -> None:
@@ -144,15 +144,15 @@ def _data(event: bytes) -> bytes:
 
 def _decoded(data: bytes, sample: TimedCall) -> _Answer:
     try:
-        told = _DECODE(data)
+        decoded = _DECODE(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _FailedError("not an answer in OpenAI's shape") from None
-    if told.error:
-        raise _FailedError(f"error in the answer{_code(told.error)}", _message(told.error))
-    if told.usage is not None:
-        sample.input, sample.output = told.usage.prompt_tokens, told.usage.completion_tokens
+    if decoded.error:
+        raise _FailedError(f"error in the answer{_code(decoded.error)}", _message(decoded.error))
+    if decoded.usage is not None:
+        sample.input, sample.output = decoded.usage.prompt_tokens, decoded.usage.completion_tokens
         sample.counted = True
-    return told
+    return decoded
 
 
 def _refused(status: int, body: bytes) -> _FailedError:

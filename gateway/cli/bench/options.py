@@ -1,15 +1,16 @@
-"""The options of `sluice bench`, and the plan that they make."""
+"""The options of `sluice bench`, and the load plan made of them."""
 
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import SystemRandom
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from gateway.core.units import Secret, parse_duration
 
 Endpoint = Literal["chat", "completions", "embeddings"]
+Arrivals = Literal["poisson", "constant"]
 
 PATHS: dict[str, str] = {
     "chat": "/chat/completions",
@@ -20,7 +21,7 @@ PATHS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where calls go: a base URL, up to the part that endpoints share, the model's name there, the key."""
+    """An endpoint: its base URL, the name of the model there, and the key."""
 
     url: str
     model: str
@@ -29,10 +30,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """One load, on each of the targets.
+    """A load, put on each target.
 
-    Either `rate` (calls a second, whose arrivals wait for nobody) or `concurrency` (calls at once, each
-    followed by the next) says how they follow; `requests` or `duration` (seconds) how many, for each target.
+    With a `rate` (calls a second) calls start at random or constant intervals, whether or not others have
+    ended; without one, `concurrency` calls are open, each followed by the next. `requests` or `duration`
+    (seconds) bounds the calls for each target.
     """
 
     targets: tuple[Target, ...]
@@ -40,6 +42,7 @@ class LoadPlan:
     stream: bool
     concurrency: int
     rate: float | None
+    arrivals: Arrivals
     requests: int | None
     duration: float | None
     prompt_tokens: tuple[int, int]
@@ -52,7 +55,7 @@ _REQUESTS = 100
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
+    """Adds the options to `parser`."""
     add = parser.add_argument
     add(
         "url",
@@ -77,7 +80,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument("--concurrency", type=_whole(1), default=8, metavar="N", help="calls at once (8)")
     pace.add_argument(
-        "--rate", type=_rate, metavar="R", help="calls a second, begun whether others ended or not"
+        "--rate", type=_rate, metavar="R", help="calls a second, started whether or not others have ended"
+    )
+    add(
+        "--arrivals",
+        choices=get_args(Arrivals),
+        help="with --rate: at random times (poisson, the default) or at constant intervals",
     )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--requests", type=_whole(1), metavar="N", help=f"calls for each URL ({_REQUESTS})")
@@ -96,15 +104,17 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def plan(options: argparse.Namespace, environ: Mapping[str, str]) -> LoadPlan:
-    """The plan. ValueError, whose text says what to change, for options that do not go together."""
+    """The plan. Raises ValueError, whose text says what to change, for options that conflict."""
     if len(options.url) > 2:
         raise ValueError("give one URL, or two to compare")
+    if options.arrivals is not None and options.rate is None:
+        raise ValueError("--arrivals needs --rate")
     keys = options.key or [environ.get("OPENAI_API_KEY")]
     if len(options.model) > len(options.url) or len(keys) > len(options.url):
         raise ValueError("give one --model and one --key for all URLs, or one for each")
     return LoadPlan(
         tuple(
-            # The last one given is that of the URLs that have none of their own.
+            # The last one applies to all further URLs.
             Target(url, options.model[min(i, len(options.model) - 1)], _secret(keys[min(i, len(keys) - 1)]))
             for i, url in enumerate(options.url)
         ),
@@ -112,12 +122,13 @@ def plan(options: argparse.Namespace, environ: Mapping[str, str]) -> LoadPlan:
         options.stream and options.endpoint != "embeddings",
         options.concurrency,
         options.rate,
+        options.arrivals or "poisson",
         options.requests or (_REQUESTS if options.duration is None else None),
         options.duration,
         options.prompt_tokens,
         options.max_tokens,
         options.timeout,
-        # Drawn anew, so that no cache knows the prompts of an earlier run.
+        # Random, so that no cache holds answers to the prompts of an earlier run.
         options.seed if options.seed is not None else SystemRandom().getrandbits(32),
     )
 
@@ -129,12 +140,12 @@ def _secret(key: str | None) -> Secret | None:
 def _url(text: str) -> str:
     parts = urlsplit(text)
     wrong = parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment
-    if wrong or not parts.hostname or parts.port == 0:  # a port of no use is a ValueError
+    if wrong or not parts.hostname or parts.port == 0:  # `port` raises ValueError if it is out of range
         raise argparse.ArgumentTypeError("give a base URL such as http://127.0.0.1:8080/v1")
-    whole = text.rstrip("/")
+    base = text.rstrip("/")
     for path in PATHS.values():
-        whole = whole.removesuffix(path)
-    return whole if urlsplit(whole).path else f"{whole}/v1"
+        base = base.removesuffix(path)
+    return base if urlsplit(base).path else f"{base}/v1"
 
 
 def _whole(least: int) -> Callable[[str], int]:
@@ -168,8 +179,8 @@ def _time(text: str) -> float:
 
 def _span(text: str) -> tuple[int, int]:
     low, _, high = text.partition(",")
-    one = _whole(1)
-    span = one(low), one(high or low)
+    parse = _whole(1)
+    span = parse(low), parse(high or low)
     if span[0] > span[1]:
         raise argparse.ArgumentTypeError("give the smaller number first, such as 128,1024")
     return span

@@ -1,4 +1,4 @@
-"""The figures as people read them, and as JSON."""
+"""The statistics as text and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +13,8 @@ from gateway.cli.bench.stats import Difference, RunStats, Spread
 _NAMES = ("A", "B")
 
 
-def show(
-    console: Console, plan: LoadPlan, all_figures: Sequence[RunStats], compared: Sequence[Difference]
-) -> None:
-    """Print everything; with two URLs what differs, too."""
+def show(console: Console, plan: LoadPlan, all_figures: Sequence[RunStats], compared: Sequence[Difference]) -> None:
+    """Prints the statistics of each URL and, with two, their differences."""
     for name, target, of in zip(_NAMES, plan.targets, all_figures, strict=False):
         title = f"{name}  {target.url}" if len(plan.targets) > 1 else target.url
         _one(console, title, target.model, plan, of)
@@ -25,20 +23,22 @@ def show(
 
 
 def _one(console: Console, title: str, model: str, plan: LoadPlan, of: RunStats) -> None:
-    pace = f"{plan.rate:g} calls a second" if plan.rate is not None else f"{plan.concurrency} at once"
+    pace = (
+        f"{plan.rate:g} calls a second, {plan.arrivals} arrivals"
+        if plan.rate is not None
+        else f"{plan.concurrency} at once"
+    )
     kind = f"{plan.endpoint}{', streams' if plan.stream else ''}"
     console.print(Text(title, "bold"))
     console.print(Text(f"{model}, {kind}, {pace}"))
     console.print(Text(f"{of.good} good calls, {of.failed} failed, in {of.seconds:.2f} s"))
     if of.good:
         console.print(Text(f"{of.per_second:.4g} requests/s, {of.output_per_second:.4g} {_tokens(of)}/s"))
-        console.print(
-            Text(f"{of.input_tokens:.4g} tokens in and {of.output_tokens:.4g} {_tokens(of)} a call")
-        )
+        console.print(Text(f"{of.input_tokens:.4g} tokens in and {of.output_tokens:.4g} {_tokens(of)} a call"))
         console.print(_times(of))
     for kind, count in of.errors.items():
-        said = f": {of.said[kind]}" if of.said[kind] else ""
-        console.print(Text(f"{count} x {kind}{said}", "red"))
+        message = f": {of.messages[kind]}" if of.messages[kind] else ""
+        console.print(Text(f"{count} x {kind}{message}", "red"))
     console.print()
 
 
@@ -62,11 +62,11 @@ def _differences(console: Console, compared: Sequence[Difference]) -> None:
     for name in ("A", "B", "B/A", "in the rounds"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
-    for one in compared:
-        shown = (lambda value: f"{value:.4g}") if one.what.endswith("/s") else _time
-        span = f"{min(one.ratios):.2f} to {max(one.ratios):.2f}" if one.ratios else "-"
-        ratio = f"{one.ratio:.2f}"
-        table.add_row(one.what, shown(one.first), shown(one.second), ratio, span, one.remark)
+    for each in compared:
+        formatted = (lambda value: f"{value:.4g}") if each.what.endswith("/s") else _time
+        span = f"{min(each.ratios):.2f} to {max(each.ratios):.2f}" if each.ratios else "-"
+        ratio = f"{each.ratio:.2f}"
+        table.add_row(each.what, formatted(each.first), formatted(each.second), ratio, span, each.remark)
     console.print(table)
 
 
@@ -74,15 +74,14 @@ def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def as_json(
-    plan: LoadPlan, all_figures: Sequence[RunStats], compared: Sequence[Difference]
-) -> dict[str, Any]:
-    """The same as plain dicts; times in milliseconds."""
+def as_json(plan: LoadPlan, all_figures: Sequence[RunStats], compared: Sequence[Difference]) -> dict[str, Any]:
+    """The statistics as plain dicts, with times in milliseconds."""
     return {
         "endpoint": plan.endpoint,
         "stream": plan.stream,
         "concurrency": plan.concurrency if plan.rate is None else None,
         "rate": plan.rate,
+        "arrivals": plan.arrivals if plan.rate is not None else None,
         "seed": plan.seed,
         "results": [
             {
@@ -102,8 +101,8 @@ def as_json(
             for target, of in zip(plan.targets, all_figures, strict=True)
         ],
         "comparison": [
-            {"what": one.what, "ratio": round(one.ratio, 4), "rounds": one.ratios, "remark": one.remark}
-            for one in compared
+            {"what": each.what, "ratio": round(each.ratio, 4), "rounds": each.ratios, "remark": each.remark}
+            for each in compared
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Prompts that differ from one another from their first word on, so that no cache answers for the model."""
+"""Prompts that differ from their first word on, so that no cache answers instead of the model."""
 
 from collections.abc import Iterator
 from random import Random
@@ -18,6 +18,6 @@ _WORDS: Final = _TEXT.split()
 
 
 def prompts(rng: Random, tokens: tuple[int, int]) -> Iterator[str]:
-    """Texts of about so many tokens, from the first number to the second, without an end."""
+    """An endless series of texts of about as many tokens as the range `tokens` says."""
     while True:
         yield " ".join(rng.choices(_WORDS, k=rng.randint(*tokens)))

@@ -1,4 +1,4 @@
-"""Figures of stretches of calls, and what two endpoints' rounds tell of the difference between them."""
+"""Statistics of runs, and the differences between the runs of two endpoints."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 from gateway.cli.bench.driver import Run
 
 ENOUGH_ROUNDS: Final = 8
-"""So many rounds fall on the same side by chance in one of 128 cases; several figures are looked at."""
+"""Eight rounds all differ in the same direction by chance in one case of 128, for each figure."""
 
-_LEAST: Final = 0.01
+_MIN_DIFFERENCE: Final = 0.01
 
 
 class Spread(NamedTuple):
-    """Seconds."""
+    """Percentiles, in seconds."""
 
     p50: float
     p90: float
@@ -21,7 +21,7 @@ class Spread(NamedTuple):
 
 
 class RunStats(NamedTuple):
-    """What was measured. Times in seconds; None where there is nothing to measure."""
+    """The statistics of a load. Times are in seconds; None if there is nothing to measure."""
 
     good: int
     failed: int
@@ -35,14 +35,14 @@ class RunStats(NamedTuple):
     between_tokens: Spread | None
     total: Spread | None
     errors: dict[str, int]
-    said: dict[str, str]
+    messages: dict[str, str]
 
 
-def figures(stretches: Sequence[Run]) -> RunStats:
-    """The figures of all these stretches together; failed calls are counted, not timed."""
-    samples = [sample for stretch in stretches for sample in stretch.samples]
+def figures(runs: Sequence[Run]) -> RunStats:
+    """The statistics of these runs together; failed calls are counted, not timed."""
+    samples = [sample for run in runs for sample in run.samples]
     good = [sample for sample in samples if not sample.error]
-    seconds = sum(stretch.seconds for stretch in stretches)
+    seconds = sum(run.seconds for run in runs)
     output = sum(sample.output for sample in good)
     errors = Counter(sample.error for sample in samples if sample.error)
     return RunStats(
@@ -58,12 +58,12 @@ def figures(stretches: Sequence[Run]) -> RunStats:
         spread(gap for sample in good for gap in sample.gaps),
         spread(sample.end - sample.due for sample in good),
         dict(errors.most_common()),
-        {sample.error: sample.said for sample in reversed(samples) if sample.error},
+        {sample.error: sample.message for sample in reversed(samples) if sample.error},
     )
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """Percentiles by the nearest rank; None of nothing."""
+    """Nearest-rank percentiles; None if there are no values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -71,7 +71,7 @@ def spread(values: Iterable[float]) -> Spread | None:
 
 
 class Difference(NamedTuple):
-    """One figure of two endpoints: over all, the ratio of the second to the first, and the rounds' own."""
+    """One figure of two endpoints: the values over all rounds, and the ratio of each round."""
 
     what: str
     first: float
@@ -80,42 +80,42 @@ class Difference(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Second to first."""
+        """The second value divided by the first."""
         return self.second / self.first
 
     @property
     def remark(self) -> str:
-        """Whether the difference is one: it has the same direction, and is 1 % at least, in every round."""
+        """The verdict: a difference counts if every round has it, in one direction and by at least 1 %."""
         if len(self.ratios) < ENOUGH_ROUNDS:
             return "too few rounds to tell"
-        if min(self.ratios) > 1 + _LEAST:
+        if min(self.ratios) > 1 + _MIN_DIFFERENCE:
             return "more in every round"
-        if max(self.ratios) < 1 - _LEAST:
+        if max(self.ratios) < 1 - _MIN_DIFFERENCE:
             return "less in every round"
         return "within noise"
 
 
 def differences(first: Sequence[Run], second: Sequence[Run]) -> list[Difference]:
-    """Of two endpoints whose stretches were run in turn, round by round."""
-    whole = _compared(figures(first)), _compared(figures(second))
+    """The differences between two endpoints whose runs alternated, round by round."""
+    overall = _compared(figures(first)), _compared(figures(second))
     rounds = [
-        (_compared(figures([one])), _compared(figures([other])))
-        for one, other in zip(first, second, strict=False)  # an interrupted round has one only
+        (_compared(figures([left])), _compared(figures([right])))
+        for left, right in zip(first, second, strict=False)  # an interrupted round has only one
     ]
     return [
         Difference(
             what,
-            whole[0][what],
-            whole[1][what],
-            [other[what] / one[what] for one, other in rounds if one.get(what) and what in other],
+            overall[0][what],
+            overall[1][what],
+            [right[what] / left[what] for left, right in rounds if left.get(what) and what in right],
         )
-        for what in whole[0]
-        if what in whole[1] and whole[0][what]
+        for what in overall[0]
+        if what in overall[1] and overall[0][what]
     ]
 
 
 def _compared(of: RunStats) -> dict[str, float]:
     times = {"first token": of.first_token, "between tokens": of.between_tokens, "whole call": of.total}
-    found = {f"{name} p50": one.p50 for name, one in times.items() if one is not None}
-    found |= {f"{name} p99": one.p99 for name, one in times.items() if one is not None}
-    return found | {"requests/s": of.per_second, "output tokens/s": of.output_per_second}
+    compared = {f"{name} p50": each.p50 for name, each in times.items() if each is not None}
+    compared |= {f"{name} p99": each.p99 for name, each in times.items() if each is not None}
+    return compared | {"requests/s": of.per_second, "output tokens/s": of.output_per_second}

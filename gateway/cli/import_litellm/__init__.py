@@ -1,1 +1,1 @@
-"""`sluice import-litellm`: LiteLLM's config becomes one of this gateway, and what cannot is told."""
+"""`sluice import-litellm`: converts a LiteLLM config and reports what has no counterpart."""

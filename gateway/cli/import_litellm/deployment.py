@@ -1,14 +1,22 @@
-"""One entry of LiteLLM's model_list: an upstream and the candidate that it serves."""
+"""Converts an entry of LiteLLM's model_list into an upstream and a candidate."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
-from gateway.cli.import_litellm import fields as known
 from gateway.cli.import_litellm import values
+from gateway.cli.import_litellm.fields import (
+    CAPABILITIES,
+    DEPLOYMENT_ADVICE,
+    INFO,
+    OTHER_ENDPOINTS,
+    PARAMS,
+    SECRET_HEADER_WORDS,
+    SERVED,
+)
 from gateway.cli.import_litellm.notes import Notes
-from gateway.cli.import_litellm.providers import PROVIDERS, UNSPOKEN, Provider, split
+from gateway.cli.import_litellm.providers import AZURE_V1, PROVIDERS, UNSUPPORTED, Provider, split
 from gateway.config.problems import join, quoted
 from gateway.config.scalars import BaseUrl, HeaderName, HeaderText
 
@@ -19,7 +27,7 @@ _parse_base_url, _parse_header, _parse_header_text = (
 
 @dataclass(slots=True)
 class Deployment:
-    """`upstream` and `candidate` are fields of our config, but for the upstream's name, which comes later."""
+    """A converted entry. `upstream` and `candidate` are config fields; the upstream gets its name later."""
 
     public: str
     place: str
@@ -29,28 +37,29 @@ class Deployment:
     limited: bool
     weights: dict[str, Decimal] = field(default_factory=dict)
     order: int | None = None
+    tags: frozenset[str] = frozenset()
 
 
 class _UnusableError(Exception):
-    """The entry cannot be served; says where and why."""
+    """The entry cannot be served: at which path, and why."""
 
     def __init__(self, place: str, message: str) -> None:
         self.place, self.message = place, message
 
 
 class Deployments:
-    """Reads entries; what they cannot say here is told in the notes."""
+    """Reads entries and notes what cannot be converted."""
 
     def __init__(self, notes: Notes, secrets: values.Secrets, credentials: dict[str, dict[str, Any]]) -> None:
         """`credentials` are the values of LiteLLM's credential_list by name."""
         self._notes, self._secrets, self._credentials = notes, secrets, credentials
 
     def read(self, entry: Any, place: str) -> Deployment | None:
-        """One entry; None where it cannot be served."""
+        """The converted entry; None if it cannot be served."""
         try:
             return self._read(entry, place)
         except _UnusableError as error:
-            self._notes.tell(error.place, error.message)
+            self._notes.add(error.place, error.message)
             return None
 
     def _read(self, entry: Any, place: str) -> Deployment:
@@ -64,22 +73,25 @@ class Deployments:
         if "*" in public or "*" in model:
             raise _UnusableError(
                 join(place, "model_name"),
-                f"{quoted(public)} stands for many; list each model that clients ask for",
+                f"{quoted(public)} is a pattern; list each model that clients ask for",
             )
-        if values.text(info.get("mode")) not in known.SERVED:
+        if values.text(info.get("mode")) not in SERVED:
+            raise _UnusableError(join(place, "model_info.mode"), f"{quoted(str(info['mode']))} is not served; left out")
+        if info.get("mode") is None and (kind := OTHER_ENDPOINTS.search(model)) is not None:
             raise _UnusableError(
-                join(place, "model_info.mode"), f"{quoted(str(info['mode']))} is not served; left out"
+                join(place, "litellm_params.model"),
+                f"{quoted(model)} has another endpoint by its name ({kind[0]}), which is not served; left out",
             )
         inside = join(place, "litellm_params")
         custom = params.get("custom_llm_provider")
         name, sent = split(model.strip(), custom if isinstance(custom, str) else None)
         provider = self._provider(name, model, params, inside)
         upstream = self._upstream(name or "openai", provider, params, info, place)
-        self._notes.rest(params, inside, known.PARAMS, known.DEPLOYMENT_ADVICE)
-        self._notes.rest(info, join(place, "model_info"), known.INFO, known.DEPLOYMENT_ADVICE)
-        return self._made(public.strip(), place, name or "openai", sent, upstream, params, info)
+        self._notes.add_unconverted(params, inside, PARAMS, DEPLOYMENT_ADVICE)
+        self._notes.add_unconverted(info, join(place, "model_info"), INFO, DEPLOYMENT_ADVICE)
+        return self._deployment(public.strip(), place, name or "openai", sent, upstream, params, info)
 
-    def _made(
+    def _deployment(
         self,
         public: str,
         place: str,
@@ -92,7 +104,7 @@ class Deployments:
         inside = join(place, "litellm_params")
         weights = {}
         for name in ("weight", "rpm", "tpm"):
-            # Rates have been told of already, as the upstream's.
+            # Wrong rates are noted already, as the upstream's.
             value = values.number(params, name, inside, self._notes if name == "weight" else Notes())
             if isinstance(value, Decimal):
                 weights[name] = value
@@ -108,6 +120,7 @@ class Deployments:
             bool({"rate", "max_concurrency"} & upstream.keys()),
             weights,
             int(order) if isinstance(order, Decimal) else None,
+            frozenset(map(str, values.entries(params.get("tags")))),
         )
 
     def _with_credential(self, params: dict[str, Any], place: str) -> dict[str, Any]:
@@ -115,36 +128,38 @@ class Deployments:
         if not isinstance(name, str):
             return params
         if name not in self._credentials:
-            self._notes.tell(
+            self._notes.add(
                 join(place, "litellm_params.litellm_credential_name"), f"no {quoted(name)} in credential_list"
             )
         return {**self._credentials.get(name, {}), **params}
 
     def _provider(self, name: str | None, model: str, params: dict[str, Any], inside: str) -> Provider:
         place = join(inside, "model")
-        if name in UNSPOKEN:
-            raise _UnusableError(place, f"{quoted(model)}: {UNSPOKEN[name]}")
+        if name in AZURE_V1 and _is_v1(params.get("api_base") or params.get("base_url")):
+            return AZURE_V1[name]
+        if name in UNSUPPORTED:
+            raise _UnusableError(place, f"{quoted(model)}: {UNSUPPORTED[name]}")
         if name in PROVIDERS:
             return PROVIDERS[name]
         if params.get("api_base") or params.get("base_url"):
-            self._notes.tell(place, f"{quoted(model)}: no known provider; taken for an OpenAI-shaped server")
+            self._notes.add(place, f"{quoted(model)}: unknown provider; assumed to be a server with OpenAI's API")
             return Provider(None, None)
-        raise _UnusableError(place, f"{quoted(model)}: no known provider and no api_base; left out")
+        raise _UnusableError(place, f"{quoted(model)}: unknown provider and no api_base; left out")
 
     def _upstream(
         self, name: str, provider: Provider, params: dict[str, Any], info: dict[str, Any], place: str
     ) -> dict[str, Any]:
         inside, notes = join(place, "litellm_params"), self._notes
-        given = params.get("api_base") or params.get("base_url")
-        base_url = self._base_url(given, name, inside) if given else provider.base_url
+        address = params.get("api_base") or params.get("base_url")
+        base_url = self._base_url(address, name, inside) if address else provider.base_url
         if base_url is None and provider.base_variable is not None:
             base_url = f"${{{provider.base_variable}}}"
         if base_url is None:
             raise _UnusableError(join(inside, "api_base"), f"{name} needs an address; left out")
         key = self._secrets.reference(params.get("api_key"), f"{name}_KEY", join(inside, "api_key"))
-        if key is None and provider.key is not None and (not given or name != "openai"):
+        if key is None and provider.key is not None and (not address or name != "openai"):
             key = f"${{{provider.key}}}"
-        rate = {one: values.whole(params, one, inside, notes) for one in ("rpm", "tpm")}
+        rate = {field: values.whole_number(params, field, inside, notes) for field in ("rpm", "tpm")}
         timeouts = {
             "first_byte": values.duration(params, "stream_timeout", inside, notes),
             "total": values.duration(params, "timeout", inside, notes),
@@ -155,28 +170,28 @@ class Deployments:
             "kind": provider.kind if provider.kind != "openai" else None,
             "api_key": key,
             "headers": self._headers(params, inside),
-            "max_concurrency": values.whole(params, "max_parallel_requests", inside, notes),
-            "rate": {one: value for one, value in rate.items() if value is not None},
-            "timeouts": {one: value for one, value in timeouts.items() if value is not None},
+            "max_concurrency": values.whole_number(params, "max_parallel_requests", inside, notes),
+            "rate": {field: value for field, value in rate.items() if value is not None},
+            "timeouts": {field: value for field, value in timeouts.items() if value is not None},
             "breaker": breaker,
         }
-        return {one: value for one, value in fields.items() if value not in (None, {})}
+        return {field: value for field, value in fields.items() if value not in (None, {})}
 
-    def _base_url(self, given: Any, provider: str, inside: str) -> str | None:
-        address = values.text(given)
-        if address is None or values.is_reference(given):
+    def _base_url(self, value: Any, provider: str, inside: str) -> str | None:
+        address = values.text(value)
+        if address is None or values.is_reference(value):
             return address
-        place, whole = join(inside, "api_base"), address.rstrip("/")
+        place, base_url = join(inside, "api_base"), address.rstrip("/")
         for path in ("/chat/completions", "/completions", "/embeddings"):
-            whole = whole.removesuffix(path)
+            base_url = base_url.removesuffix(path)
         try:
-            _parse_base_url(whole)
+            _parse_base_url(base_url)
         except ValueError as error:
             raise _UnusableError(place, str(error)) from None
-        if not urlsplit(whole).path and provider != "perplexity":
-            self._notes.tell(place, f"has no path; /v1 was added, as {provider} serves it there")
-            whole += "/v1"
-        return whole
+        if not urlsplit(base_url).path and provider != "perplexity":
+            self._notes.add(place, f"has no path; /v1 was added, as {provider} serves it there")
+            base_url += "/v1"
+        return base_url
 
     def _headers(self, params: dict[str, Any], inside: str) -> dict[str, str]:
         headers = {}
@@ -185,14 +200,14 @@ class Deployments:
             headers["OpenAI-Organization"] = organization
         for field_name in ("headers", "extra_headers"):
             for name, value in values.section(params, field_name, self._notes, inside).items():
-                telling = any(part in name.lower() for part in known.TELLING)
+                secret = any(part in name.lower() for part in SECRET_HEADER_WORDS)
                 place = join(join(inside, field_name), name)
-                shown = self._secrets.reference(value, name, place) if telling else values.text(value)
+                shown = self._secrets.reference(value, name, place) if secret else values.text(value)
                 try:
                     _parse_header(name)
                     _parse_header_text(shown or "")
                 except ValueError as error:
-                    self._notes.tell(place, f"{error}; left out")
+                    self._notes.add(place, f"{error}; left out")
                     continue
                 if shown:
                     headers[name] = shown
@@ -203,18 +218,18 @@ class Deployments:
     ) -> dict[str, Any]:
         inside = join(place, "model_info")
         lacking = {
-            can
-            for can, said in known.CAN.items()
-            if info.get(said) is not None and not values.yes(info[said])
+            capability
+            for capability, name in CAPABILITIES.items()
+            if info.get(name) is not None and not values.yes(info[name])
         }
         fields = {
             "model": values.text(sent) if sent != public else None,
             "price": self._price({**info, **params}, place),
-            "context_window": values.whole(info, "max_input_tokens", inside, self._notes),
-            "max_output": values.whole(info, "max_output_tokens", inside, self._notes),
-            "capabilities": [can for can in known.CAN if can not in lacking] if lacking else None,
+            "context_window": values.whole_number(info, "max_input_tokens", inside, self._notes),
+            "max_output": values.whole_number(info, "max_output_tokens", inside, self._notes),
+            "capabilities": [name for name in CAPABILITIES if name not in lacking] if lacking else None,
         }
-        return {one: value for one, value in fields.items() if value is not None}
+        return {field: value for field, value in fields.items() if value is not None}
 
     def _price(self, fields: dict[str, Any], place: str) -> dict[str, Decimal] | None:
         names = {
@@ -222,16 +237,20 @@ class Deployments:
             "output": "output_cost_per_token",
             "cached_input": "cache_read_input_token_cost",
         }
-        given = {ours: values.number(fields, theirs, place, self._notes) for ours, theirs in names.items()}
-        found = {ours: value for ours, value in given.items() if isinstance(value, Decimal)}
-        if not found.keys() & {"input", "output"}:
+        numbers = {name: values.number(fields, cost, place, self._notes) for name, cost in names.items()}
+        costs = {name: value for name, value in numbers.items() if isinstance(value, Decimal)}
+        if not costs.keys() & {"input", "output"}:
             return None
-        million = {"input": Decimal(0), "output": Decimal(0)} | found
-        return {ours: round(value * 10**6, 9) for ours, value in million.items()}
+        costs = {"input": Decimal(0), "output": Decimal(0)} | costs
+        return {name: round(value * 10**6, 9) for name, value in costs.items()}
+
+
+def _is_v1(address: Any) -> bool:
+    return isinstance(address, str) and address.rstrip("/").endswith("/openai/v1")
 
 
 def breaker_of(fields: dict[str, Any], place: str, notes: Notes) -> dict[str, Any]:
-    """LiteLLM's cooldown as a breaker: it opens after one failure more than is allowed."""
+    """LiteLLM's cooldown as a circuit breaker, which opens at the first failure beyond `allowed_fails`."""
     fails = values.number(fields, "allowed_fails", place, notes)
     cooldown = values.duration(fields, "cooldown_time", place, notes)
     breaker: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""LiteLLM's fallbacks and aliases, as far as there are such models and nothing goes in a circle."""
+"""Converts LiteLLM's fallbacks and aliases, except those without a model or in a circle."""
 
 import graphlib
 from collections.abc import Iterator
@@ -13,30 +13,30 @@ from gateway.config.problems import join, quoted
 def add_aliases(models: dict[str, Named], section: dict[str, Any], place: str, notes: Notes) -> None:
     """Each alias becomes a public model with the same candidates."""
     for alias, target in values.section(section, "model_group_alias", notes, place).items():
-        at = join(join(place, "model_group_alias"), alias)
+        path = join(join(place, "model_group_alias"), alias)
         name = target.get("model") if isinstance(target, dict) else target
         if not isinstance(name, str) or name not in models:
-            notes.tell(at, "leads to no model that was taken; left out")
+            notes.add(path, "no converted model has this name; left out")
         elif alias not in models:
             fields = dict(models[name].fields)
-            # The name sent upstream is by default the public one, which is another here.
-            fields["candidates"] = [{**one, "model": one.get("model", name)} for one in fields["candidates"]]
-            models[alias] = Named(fields, [at])
+            # By default the public name is sent upstream, and an alias has another.
+            fields["candidates"] = [{"model": name, **candidate} for candidate in fields["candidates"]]
+            models[alias] = Named(fields, [path])
 
 
 def add_fallbacks(models: dict[str, Named], sections: list[tuple[dict[str, Any], str]], notes: Notes) -> None:
-    """From the first of the sections that has some, each with its place."""
+    """Add the fallbacks of the first section that has some; the sections come with their paths."""
     for kind in ("fallbacks", "context_window_fallbacks"):
         for section, place in sections:
             if section.get(kind):
                 for name, other, at in _pairs(section[kind], join(place, kind), notes):
                     _add(models, name, other, at, notes)
-                    if kind == "context_window_fallbacks" and _leads(models, name, other):
+                    if kind == "context_window_fallbacks" and _falls_back(models, name, other):
                         models[name].fields["on_overflow"] = "fallback"
                 break
     _add_defaults(models, sections, notes)
     for model in models.values():
-        if "fallbacks" in model.fields:  # only now, for until here names were compared
+        if "fallbacks" in model.fields:  # only now: the names were compared unescaped
             model.fields["fallbacks"] = [values.text(name) for name in model.fields["fallbacks"]]
 
 
@@ -49,7 +49,7 @@ def _add_defaults(models: dict[str, Named], sections: list[tuple[dict[str, Any],
 
 
 def _pairs(listed: Any, place: str, notes: Notes) -> Iterator[tuple[str, str, str]]:
-    """Model, its fallback, and the place of both, out of `[{a: [b, c]}, ...]`."""
+    """Model, fallback and the path of the pair, from `[{a: [b, c]}, ...]`."""
     for i, entry in enumerate(values.entries(listed)):
         for name, others in entry.items() if isinstance(entry, dict) else ():
             at = join(f"{place}[{i}]", name)
@@ -57,7 +57,7 @@ def _pairs(listed: Any, place: str, notes: Notes) -> Iterator[tuple[str, str, st
                 if isinstance(other, str):
                     yield name, other, at
                 else:
-                    notes.tell(at, "a fallback is a model's name here; left out")
+                    notes.add(at, "a fallback is a model's name here; left out")
 
 
 def _add(models: dict[str, Named], name: str, other: str, at: str, notes: Notes) -> None:
@@ -67,21 +67,21 @@ def _add(models: dict[str, Named], name: str, other: str, at: str, notes: Notes)
                 _add(models, each, other, at, notes)
     elif name not in models or other not in models:
         missing = name if name not in models else other
-        notes.tell(at, f"no model {quoted(missing)} was taken; left out")
-    elif other not in (known := models[name].fields.setdefault("fallbacks", [])):
-        known.append(other)
-        if name == other or _circle(models):
-            known.remove(other)
-            notes.tell(at, f"{quoted(name)} to {quoted(other)} would go round in a circle; left out")
-        if not known:
+        notes.add(at, f"no converted model is named {quoted(missing)}; left out")
+    elif other not in (fallbacks := models[name].fields.setdefault("fallbacks", [])):
+        fallbacks.append(other)
+        if name == other or _has_cycle(models):
+            fallbacks.remove(other)
+            notes.add(at, f"{quoted(name)} to {quoted(other)} would go round in a circle; left out")
+        if not fallbacks:
             del models[name].fields["fallbacks"]
 
 
-def _leads(models: dict[str, Named], name: str, other: str) -> bool:
+def _falls_back(models: dict[str, Named], name: str, other: str) -> bool:
     return name in models and other in models[name].fields.get("fallbacks", ())
 
 
-def _circle(models: dict[str, Named]) -> bool:
+def _has_cycle(models: dict[str, Named]) -> bool:
     graph = {name: model.fields.get("fallbacks", []) for name, model in models.items()}
     try:
         graphlib.TopologicalSorter(graph).prepare()

@@ -1,22 +1,22 @@
-"""What could not be taken over, and what to do about it: a line each, with its place in LiteLLM's config."""
+"""Notes about what was not converted and what to do, each with its path in LiteLLM's config."""
 
 from gateway.config.problems import Problem, join
 
 
 class Notes:
-    """Collects them."""
+    """Collects the notes."""
 
     def __init__(self) -> None:
         self.lines: list[Problem] = []
 
-    def tell(self, place: str, message: str) -> None:
-        """One line."""
-        self.lines.append(Problem(place, message))
+    def add(self, path: str, message: str) -> None:
+        """Add a note."""
+        self.lines.append(Problem(path, message))
 
-    def rest(
-        self, section: dict[str, object], place: str, taken: frozenset[str], advice: dict[str, str]
+    def add_unconverted(
+        self, section: dict[str, object], path: str, converted: frozenset[str], advice: dict[str, str]
     ) -> None:
-        """A line for each field that was not taken: its own advice, or that there is no counterpart."""
+        """Add a note for each field that is not converted: its advice, or that it has no counterpart."""
         for name, value in section.items():
-            if name not in taken and value is not None:
-                self.tell(join(place, name), advice.get(name, "has no counterpart here; left out"))
+            if name not in converted and value is not None:
+                self.add(join(path, name), advice.get(name, "has no counterpart here; left out"))

@@ -1,4 +1,4 @@
-"""Our config as YAML, with a comment above each part that says where it came from."""
+"""Writes the config as YAML, with a comment above each part that says where it comes from."""
 
 import re
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from gateway.cli.import_litellm.translate import Translated
 from gateway.config.problems import printable
 
 _HEAD: Final = """\
-# Written by `sluice import-litellm` from {source}. Look through it, then:
+# Written by `sluice import-litellm` from {source}. Review it, then run:
 #   sluice check --connect
-# LiteLLM listens on 0.0.0.0:4000, this gateway on 127.0.0.1:8080 unless told otherwise:
+# LiteLLM listens on 0.0.0.0:4000, this gateway on 127.0.0.1:8080 by default:
 # server: {{host: 0.0.0.0, port: 4000}}
 """
 _FROM: Final = {
     "server": "general_settings",
     "redis": "router_settings or litellm_settings.cache_params",
-    "keys": "general_settings.master_key",
+    "keys": "general_settings.master_key and --keys",
     "retry": "router_settings or litellm_settings",
     "cache": "litellm_settings.cache",
     "log": "litellm_settings",
@@ -28,26 +28,29 @@ _FROM: Final = {
 _VARIABLE: Final = re.compile(r"(?<!\$)\$\{(\w+)\}")
 
 
-def written(found: Translated, source: str) -> str:
-    """The whole file; `source` is the name of LiteLLM's."""
+def written(result: Translated, source: str) -> str:
+    """The text of the file; `source` is the name of LiteLLM's file."""
     parts = [_HEAD.format(source=printable(source))]
     before = ("server", "redis", "keys")
-    parts += [_section(name, found.sections[name]) for name in before if found.sections[name]]
-    parts += [_named("upstreams", found.upstreams), _named("models", found.models)]
-    parts += [_section(name, value) for name, value in found.sections.items() if value and name not in before]
+    parts += [_section(name, result.sections[name]) for name in before if result.sections[name]]
+    parts += [_named("upstreams", result.upstreams), _named("models", result.models)]
+    parts += [_section(name, value) for name, value in result.sections.items() if value and name not in before]
     return "\n".join(parts)
 
 
-def variables(found: Translated) -> list[str]:
-    """The variables that the file needs, in order of their names."""
-    parts = [found.sections, *(one.fields for one in (*found.upstreams.values(), *found.models.values()))]
-    return sorted(set(_named_in(parts)))
+def variables(result: Translated) -> list[str]:
+    """The variables that the file needs, sorted by name."""
+    parts = [
+        result.sections,
+        *(part.fields for part in (*result.upstreams.values(), *result.models.values())),
+    ]
+    return sorted(set(_references(parts)))
 
 
-def _named_in(value: Any) -> Iterator[str]:
+def _references(value: Any) -> Iterator[str]:
     if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _named_in(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _references(item)
     elif isinstance(value, str):
         yield from _VARIABLE.findall(value)
 
@@ -57,7 +60,7 @@ def _section(name: str, value: Any) -> str:
 
 
 def _named(name: str, entries: dict[str, Named]) -> str:
-    return f"{name}:\n" + "".join(line for one, entry in entries.items() for line in _entry(one, entry))
+    return f"{name}:\n" + "".join(line for key, entry in entries.items() for line in _entry(key, entry))
 
 
 def _entry(name: str, entry: Named) -> Iterator[str]:
@@ -67,18 +70,18 @@ def _entry(name: str, entry: Named) -> Iterator[str]:
 
 
 def _yaml(value: Any) -> str:
-    # Without aliases: candidates that models share are written out for each.
-    return yaml.dump(value, Dumper=_Plain, sort_keys=False, width=10_000, allow_unicode=True)
+    # Without YAML aliases: candidates that models share are written out for each.
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
 
 
-class _Plain(yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def _plain(dumper: yaml.SafeDumper, value: Decimal) -> yaml.ScalarNode:
+def _decimal(dumper: yaml.SafeDumper, value: Decimal) -> yaml.ScalarNode:
     shown = f"{value.normalize():f}"
     return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in shown else 'int'}", shown)
 
 
-_Plain.add_representer(Decimal, _plain)
+_Dumper.add_representer(Decimal, _decimal)

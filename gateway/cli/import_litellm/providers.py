@@ -1,10 +1,10 @@
-"""LiteLLM's providers that speak OpenAI's wire, with their addresses, and why the others cannot be taken."""
+"""LiteLLM's providers: the addresses of those with OpenAI's API, and why the others are left out."""
 
 from typing import Final, NamedTuple
 
 
 class Provider(NamedTuple):
-    """Its address, the variable of its key, our kind, the variable of its address; variables as LiteLLM's."""
+    """A provider's address and kind, and the variables that LiteLLM reads its key and address from."""
 
     base_url: str | None
     key: str | None
@@ -57,13 +57,22 @@ PROVIDERS: Final = {
     "xai": Provider("https://api.x.ai/v1", "XAI_API_KEY"),
 }
 
+AZURE_V1: Final = {
+    "azure": Provider(None, "AZURE_API_KEY"),
+    "azure_ai": Provider(None, "AZURE_AI_API_KEY"),
+    "azure_text": Provider(None, "AZURE_API_KEY"),
+}
+"""Azure's providers where the address is that of its v1 API, which is OpenAI's."""
+
 _AZURE: Final = (
-    "Azure's deployment paths are not OpenAI's wire; if the resource has the v1 API, add an upstream with "
+    "Azure's deployment paths are not OpenAI's API; if the resource has the v1 API, add an upstream with "
     "base_url https://RESOURCE.openai.azure.com/openai/v1 and the deployment's name as model"
 )
-_OWN_WIRE: Final = "does not speak OpenAI's wire and is left out; put a gateway that does in front of it"
+_OTHER_API: Final = (
+    "does not have OpenAI's API and is left out; LiteLLM can stay for it: point an upstream at LiteLLM's address"
+)
 
-UNSPOKEN: Final = {
+UNSUPPORTED: Final = {
     "azure": _AZURE,
     "azure_ai": _AZURE,
     "azure_text": _AZURE,
@@ -92,12 +101,12 @@ UNSPOKEN: Final = {
                 "auto_router",
             ),
         ),
-        _OWN_WIRE,
+        _OTHER_API,
     ),
 }
 
-# Names without a provider that LiteLLM knows by heart.
-_BY_HEART: Final = {
+# Providers that LiteLLM infers from the beginning of a model's name.
+_INFERRED: Final = {
     ("gpt-", "chatgpt-", "o1", "o3", "o4", "text-embedding-", "ft:gpt-"): "openai",
     ("claude-",): "anthropic",
     ("deepseek-",): "deepseek",
@@ -108,13 +117,13 @@ _BY_HEART: Final = {
 
 
 def split(model: str, custom: str | None) -> tuple[str | None, str]:
-    """The provider and the name it knows; None where neither the prefix nor the name tells."""
+    """The provider, or None if neither prefix nor name gives one, and the name to send to it."""
     prefix, slash, name = model.partition("/")
     if custom is not None:
         return custom, name if slash and prefix == custom else model
-    if slash and (prefix in PROVIDERS or prefix in UNSPOKEN):
+    if slash and (prefix in PROVIDERS or prefix in UNSUPPORTED):
         return prefix, name
-    for beginnings, provider in _BY_HEART.items():
-        if model.startswith(beginnings):
+    for prefixes, provider in _INFERRED.items():
+        if model.startswith(prefixes):
             return provider, model
     return None, model

@@ -1,8 +1,9 @@
-"""`sluice import-litellm`: reads LiteLLM's config, writes ours, and says what it could not take."""
+"""`sluice import-litellm`: reads LiteLLM's config, writes the gateway's, and reports what it left out."""
 
 from pathlib import Path
 from typing import TextIO
 
+from gateway.cli.import_litellm.keys import KeysError
 from gateway.cli.import_litellm.output import variables, written
 from gateway.cli.import_litellm.translate import translated
 from gateway.config.environment import TooLargeError
@@ -11,36 +12,42 @@ from gateway.config.problems import printable
 from gateway.config.yaml_loader import BrokenYamlError, parse
 
 
-def run(file: str, out_file: str | None, out: TextIO, err: TextIO) -> int:
-    """Translate; gives the exit status: 0, or 2 when the file cannot be read or holds nothing to serve.
+def run(file: str, out_file: str | None, out: TextIO, err: TextIO, keys_file: str | None = None) -> int:
+    """Convert and return the exit status: 0, or 2 if the file cannot be read or has nothing to serve.
 
-    The config goes to `out_file`, which must not be there yet, or to `out`; all remarks go to `err`.
-    OSError where it cannot be written.
+    The config goes to `out_file`, which must not exist, or to `out`; all notes go to `err`. OSError if it
+    cannot be written. `keys_file` is an export of LiteLLM's virtual keys.
     """
-    place = printable(file)
+    name = printable(file)
     try:
         document, problems = parse(read_text(Path(file)))
     except (UnreadableError, BrokenYamlError, TooLargeError) as error:
-        print(f"{place}: {error}", file=err)
+        print(f"{name}: {error}", file=err)
         return 2
     if not isinstance(document, dict) or not document.get("model_list"):
-        print(f"{place}: no model_list, so it is no config of LiteLLM's proxy", file=err)
+        print(f"{name}: no model_list, so this is not a config of LiteLLM's proxy", file=err)
         return 2
-    found = translated(document)
-    for problem in (*problems, *found.problems):
+    try:
+        result = translated(document, None if keys_file is None else read_text(Path(keys_file)))
+    except (UnreadableError, KeysError) as error:
+        print(f"{printable(str(keys_file))}: {error}", file=err)
+        return 2
+    for problem in (*problems, *result.problems):
         print(problem, file=err)
-    if not found.models:
-        print(f"{place}: nothing in its model_list can be served", file=err)
+    if not result.models:
+        print(f"{name}: nothing in its model_list can be served", file=err)
         return 2
-    text = written(found, Path(file).name)
-    needed = ", ".join(variables(found))
+    text = written(result, Path(file).name)
+    needed = ", ".join(variables(result))
     if out_file is None:
         print(text, end="", file=out)
     else:
         with Path(out_file).open("x", encoding="utf-8") as new:
             new.write(text)
-    counts = f"{_counted(len(found.upstreams), 'upstream')}, {_counted(len(found.models), 'model')}"
-    print(f"taken: {counts}{f'; needs {needed}' if needed else ''}", file=err)
+    if result.left_out:
+        print(f"left out: {printable(', '.join(result.left_out))}", file=err)
+    counts = f"{_counted(len(result.upstreams), 'upstream')}, {_counted(len(result.models), 'model')}"
+    print(f"converted: {counts}{f'; needs {needed}' if needed else ''}", file=err)
     return 0
 
 

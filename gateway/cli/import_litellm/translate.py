@@ -1,12 +1,12 @@
-"""LiteLLM's whole config as one of ours, in the order in which it is written."""
+"""Converts LiteLLM's whole config, section by section."""
 
 from typing import Any, Final
 
-from gateway.cli.import_litellm import fields as known
-from gateway.cli.import_litellm import settings, values
+from gateway.cli.import_litellm import fields, settings, values
 from gateway.cli.import_litellm.deployment import Deployments
 from gateway.cli.import_litellm.fallbacks import add_aliases, add_fallbacks
-from gateway.cli.import_litellm.models import Named, models, upstreams
+from gateway.cli.import_litellm.keys import read_keys
+from gateway.cli.import_litellm.models import Named, models, upstreams, without_other_tags
 from gateway.cli.import_litellm.notes import Notes
 from gateway.config.problems import Problem, join, quoted
 
@@ -14,69 +14,86 @@ _SHUFFLE: Final = "simple-shuffle"
 
 
 class Translated:
-    """The sections of our config that LiteLLM's says anything about, and what could not be taken."""
+    """The converted sections, and a note for everything that has no counterpart."""
 
     def __init__(self) -> None:
         self.sections: dict[str, Any] = {}
         self.upstreams: dict[str, Named] = {}
         self.models: dict[str, Named] = {}
         self.problems: list[Problem] = []
+        self.left_out: list[str] = []
 
 
-def translated(document: dict[str, Any]) -> Translated:
-    """The translation of a document, whose scalars are all text. Without models there is nothing to write."""
-    notes, found = Notes(), Translated()
+def translated(document: dict[str, Any], exported_keys: str | None = None) -> Translated:
+    """The conversion of a document whose scalars are all text. Without models there is nothing to serve.
+
+    `exported_keys` is the text of an export of the virtual keys. Raises KeysError if it is none.
+    """
+    notes, result = Notes(), Translated()
     secrets = values.Secrets(notes, values.references(document))
     router = values.section(document, "router_settings", notes)
     litellm = values.section(document, "litellm_settings", notes)
     general = values.section(document, "general_settings", notes)
     sections = [(router, "router_settings"), (litellm, "litellm_settings")]
     reader = Deployments(notes, secrets, _credentials(document, notes))
-    read = (
-        reader.read(entry, f"model_list[{i}]")
-        for i, entry in enumerate(values.entries(document.get("model_list")))
+    entries = (
+        reader.read(entry, f"model_list[{i}]") for i, entry in enumerate(values.entries(document.get("model_list")))
     )
-    deployments = [one for one in read if one is not None]
-    found.upstreams, of = upstreams(deployments)
-    settings.for_all(found.upstreams, sections, notes)
+    listed = values.entries(document.get("model_list"))
+    by_tag = str(router.get("enable_tag_filtering")).lower() != "false"
+    deployments = without_other_tags([entry for entry in entries if entry is not None], by_tag, notes)
+    result.left_out = _left_out(listed, {deployment.place for deployment in deployments})
+    result.upstreams, of = upstreams(deployments)
+    settings.for_all(result.upstreams, sections, notes)
     strategy = str(router.get("routing_strategy") or _SHUFFLE)
-    found.models = models(deployments, of, strategy, "router_settings.routing_strategy", notes)
-    add_fallbacks(found.models, sections, notes)
-    add_aliases(found.models, router, "router_settings", notes)
+    result.models = models(deployments, of, strategy, "router_settings.routing_strategy", notes)
+    add_fallbacks(result.models, sections, notes)
+    add_aliases(result.models, router, "router_settings", notes)
     cache, cached_in = settings.cache(litellm, "litellm_settings", secrets, notes)
-    found.sections = {
+    result.sections = {
         "server": settings.max_body(general, "general_settings", notes),
         "redis": settings.redis(router, "redis_", "router_settings", secrets, notes) or cached_in,
-        "keys": settings.keys(general, "general_settings", secrets, notes),
+        "keys": settings.keys(general, "general_settings", secrets, notes)
+        + (read_keys(exported_keys, notes) if exported_keys is not None else []),
         "retry": settings.retry(sections, notes),
         "cache": cache,
         "log": settings.log(litellm),
     }
-    _tell_rest(document, router, litellm, general, notes)
-    found.problems = notes.lines
-    return found
+    _add_unconverted(document, router, litellm, general, notes)
+    result.problems = notes.lines
+    return result
+
+
+def _left_out(listed: list[Any], converted: set[str]) -> list[str]:
+    """The public names of the entries that were not converted, in their order."""
+    names = [
+        str(entry.get("model_name")) if isinstance(entry, dict) else "an entry without a name"
+        for i, entry in enumerate(listed)
+        if f"model_list[{i}]" not in converted
+    ]
+    return [f"{name} ({names.count(name)} times)" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
 
 
 def _credentials(document: dict[str, Any], notes: Notes) -> dict[str, dict[str, Any]]:
-    found = {}
-    for i, one in enumerate(values.entries(document.get("credential_list"))):
-        if isinstance(one, dict) and isinstance(one.get("credential_name"), str):
+    credentials = {}
+    for i, entry in enumerate(values.entries(document.get("credential_list"))):
+        if isinstance(entry, dict) and isinstance(entry.get("credential_name"), str):
             place = f"credential_list[{i}]"
-            found[one["credential_name"]] = values.section(one, "credential_values", notes, place)
-    return found
+            credentials[entry["credential_name"]] = values.section(entry, "credential_values", notes, place)
+    return credentials
 
 
-def _tell_rest(
+def _add_unconverted(
     document: dict[str, Any],
     router: dict[str, Any],
     litellm: dict[str, Any],
     general: dict[str, Any],
     notes: Notes,
 ) -> None:
-    notes.rest(router, "router_settings", known.ROUTER, known.ROUTER_ADVICE)
-    notes.rest(litellm, "litellm_settings", known.LITELLM, known.LITELLM_ADVICE)
-    notes.rest(general, "general_settings", known.GENERAL, known.GENERAL_ADVICE)
-    notes.rest(document, "", known.TOP, known.TOP_ADVICE)
+    notes.add_unconverted(router, "router_settings", fields.ROUTER, fields.ROUTER_ADVICE)
+    notes.add_unconverted(litellm, "litellm_settings", fields.LITELLM, fields.LITELLM_ADVICE)
+    notes.add_unconverted(general, "general_settings", fields.GENERAL, fields.GENERAL_ADVICE)
+    notes.add_unconverted(document, "", fields.TOP, fields.TOP_ADVICE)
     for name in values.section(document, "environment_variables", notes):
         place = join("environment_variables", name)
-        notes.tell(place, f"a config sets no variables; put {quoted(name)} into the environment or .env")
+        notes.add(place, f"a config sets no variables; put {quoted(name)} into the environment or .env")

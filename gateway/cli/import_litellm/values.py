@@ -1,4 +1,4 @@
-"""LiteLLM's values as texts of our config: references stay references, secrets become some."""
+"""Converts LiteLLM's values: references stay references, and literal secrets become references."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from gateway.cli.import_litellm.notes import Notes
 from gateway.config.problems import join
 
 _REFERENCE: Final = "os.environ/"
-_DUMMIES: Final = {
+_PLACEHOLDERS: Final = {
     "",
     "none",
     "null",
@@ -24,65 +24,65 @@ _DUMMIES: Final = {
 
 
 def section(document: dict[str, Any], name: str, notes: Notes, place: str = "") -> dict[str, Any]:
-    """The fields of a section; empty where there is none."""
+    """The fields of a section; empty if there is none."""
     value = document.get(name)
     if value is None or isinstance(value, dict):
         return value or {}
-    notes.tell(join(place, name), "must be fields; left out")
+    notes.add(join(place, name), "must be fields; left out")
     return {}
 
 
 def entries(value: Any) -> list[Any]:
-    """A list as it is, nothing as an empty one, anything else as a list of it."""
+    """A list as it is, None as an empty list, anything else as a list with one item."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def text(value: Any) -> str | None:
-    """A text for our config: a reference as `${NAME}`, a literal `${` kept literal; None for none."""
+    """A text for the config: a reference as `${NAME}`, a literal `${` escaped; None for an empty value."""
     if not isinstance(value, str) or not value.strip():
         return None
     if value.startswith(_REFERENCE):
-        return f"${{{_named(value)}}}"
+        return f"${{{_variable_name(value)}}}"
     return value.strip().replace("${", "$${")
 
 
 def is_reference(value: Any) -> bool:
-    """Whether it is taken from the environment."""
+    """Whether LiteLLM takes the value from the environment."""
     return isinstance(value, str) and value.startswith(_REFERENCE)
 
 
 def number(fields: dict[str, Any], name: str, place: str, notes: Notes) -> Decimal | str | None:
-    """A number from 0, or the reference to one; what is neither is told."""
+    """A number from 0, or the reference to one; anything else is noted."""
     value = fields.get(name)
     if value is None or is_reference(value):
         return text(value)
     try:
-        found = Decimal(str(value).replace("_", ""))
+        parsed = Decimal(str(value).replace("_", ""))
     except InvalidOperation:
-        found = Decimal(-1)
-    if found.is_finite() and 0 <= found < 10**12:
-        return found
-    notes.tell(join(place, name), "must be a number; left out")
+        parsed = Decimal(-1)
+    if parsed.is_finite() and 0 <= parsed < 10**12:
+        return parsed
+    notes.add(join(place, name), "must be a number; left out")
     return None
 
 
-def whole(fields: dict[str, Any], name: str, place: str, notes: Notes) -> int | str | None:
-    """The same, whole and from 1."""
+def whole_number(fields: dict[str, Any], name: str, place: str, notes: Notes) -> int | str | None:
+    """A whole number from 1, or the reference to one; anything else is noted."""
     value = number(fields, name, place, notes)
     if isinstance(value, Decimal):
         if value < 1:
-            notes.tell(join(place, name), "must be a whole number from 1; left out")
+            notes.add(join(place, name), "must be a whole number from 1; left out")
             return None
         return int(value)
     return value
 
 
 def duration(fields: dict[str, Any], name: str, place: str, notes: Notes) -> str | None:
-    """Seconds above 0 as `30s`."""
+    """A duration above 0, such as `30s`, or the reference to one; anything else is noted."""
     value = number(fields, name, place, notes)
     if isinstance(value, Decimal):
         if value < Decimal("0.001"):
-            notes.tell(join(place, name), "must be more than 0; left out")
+            notes.add(join(place, name), "must be more than 0; left out")
             return None
         return f"{value.normalize():f}s"
     return value
@@ -94,47 +94,47 @@ def yes(value: Any) -> bool:
 
 
 def references(value: Any) -> Iterator[str]:
-    """The names of all variables that a document takes something from."""
+    """The names of all variables that a document refers to."""
     if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from references(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from references(item)
     elif is_reference(value):
-        yield _named(value)
+        yield _variable_name(value)
 
 
 class Secrets:
-    """Turns literal secrets into references; the same secret always into the same one."""
+    """Turns literal secrets into references; equal secrets share one."""
 
     def __init__(self, notes: Notes, reserved: Iterable[str]) -> None:
-        """`reserved` are the names of variables that have a meaning already."""
+        """`reserved` are the names of variables already in use."""
         self._notes = notes
         self._reserved = frozenset(reserved)
         self._names: dict[str, str] = {}
 
-    def reference(self, value: Any, wanted: str, place: str) -> str | None:
-        """A secret's text for our config; None for none and for what only fills the place of one."""
+    def reference(self, value: Any, preferred: str, place: str) -> str | None:
+        """The text for a secret in the config; None for an empty value or a placeholder."""
         if is_reference(value) or not isinstance(value, str):
             return text(value)
-        if value.strip().lower() in _DUMMIES:
+        if value.strip().lower() in _PLACEHOLDERS:
             return None
         if value not in self._names:
-            name = _variable(wanted)
+            name = _variable(preferred)
             while name in self._names.values() or name in self._reserved:
                 name = _next(name)
             self._names[value] = name
         name = self._names[value]
-        self._notes.tell(place, f"a secret in the file; put it into the environment or .env as {name}")
+        self._notes.add(place, f"a secret in the file; put it into the environment or .env as {name}")
         return f"${{{name}}}"
 
 
-def _named(reference: str) -> str:
-    """The variable's name, as a shell could have it."""
+def _variable_name(reference: str) -> str:
+    """The name of the variable, made valid for a shell."""
     name = re.sub(r"\W", "_", reference.removeprefix(_REFERENCE).strip(), flags=re.ASCII)[:100]
     return name if name and not name[0].isdigit() else f"VARIABLE_{name}"
 
 
-def _variable(wanted: str) -> str:
-    name = re.sub(r"[^A-Z0-9]+", "_", wanted.upper(), flags=re.ASCII).strip("_")
+def _variable(preferred: str) -> str:
+    name = re.sub(r"[^A-Z0-9]+", "_", preferred.upper(), flags=re.ASCII).strip("_")
     return name if name[:1].isalpha() else f"UPSTREAM_{name}"
 
 

@@ -1,1 +1,1 @@
-"""`sluice report`: what was saved, against what, by what, and what of it is not known."""
+"""`sluice report`: the savings against each baseline, their causes, and what is excluded."""

@@ -1,10 +1,10 @@
-"""A report as a page in Markdown."""
+"""Renders the report as a Markdown page."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from gateway.cli.report.messages import Language, known, word
+from gateway.cli.report.messages import Language, word, word_or_key
 from gateway.cli.report.rounding import Rounding, percent
 from gateway.core.units import usd
 from gateway.reporting.figures import ReportFigures, ReportLine
@@ -14,10 +14,10 @@ _ALIGNED: Final = re.compile(r"[-–]?[\d,.]*( %)?")
 
 
 class Page:
-    """Writes one."""
+    """Renders one report."""
 
     def __init__(self, report: ReportFigures, language: Language, chart: str | None = None) -> None:
-        """`chart` is the address of its picture."""
+        """`chart` is the address of the chart's image."""
         self._report = report
         self._language = language
         self._chart = chart
@@ -25,15 +25,13 @@ class Page:
         self._money = Rounding(max(amounts))
 
     def text(self) -> str:
-        """The whole page; one line where there is nothing to tell."""
+        """Return the page; a single line if there are no requests."""
         report, period = self._report, self._report.period
         if not report.models:
             return self._say("empty", first=period.first, last=period.last, zone=period.zone) + "\n"
         parts = [
             f"# {self._say('title')}",
-            self._say(
-                "period", first=period.first, last=period.last, days=f"{period.days:,}", zone=period.zone
-            ),
+            self._say("period", first=period.first, last=period.last, days=f"{period.days:,}", zone=period.zone),
             *self._summary(),
         ]
         if report.sums.compared:
@@ -43,7 +41,7 @@ class Page:
         parts += [f"## {self._say('out')}", self._left_out()]
         parts += [f"## {self._say('models')}", self._lines("model", report.models)]
         parts += [f"## {self._say('keys')}", self._lines("key", report.keys)]
-        parts += [f"## {self._say('sources')}", *self._sources()]
+        parts += [f"## {self._say('sources')}", *self._baselines_and_prices()]
         parts += [f"## {self._say('method')}", self._say("method_text")]
         return "\n\n".join(parts) + "\n"
 
@@ -66,26 +64,26 @@ class Page:
         yield from self._machines()
 
     def _machines(self) -> Iterator[str]:
-        report, hourly = self._report, {one.upstream for one in self._report.machines}
+        report, hourly = self._report, {machine.upstream for machine in self._report.machines}
         if report.machines:
             lines = [
                 "- "
                 + self._say(
                     "machine",
-                    upstream=one.upstream,
-                    hourly=usd(one.hourly),
-                    hours=f"{one.hours:,}",
-                    cost=self._usd(one.cost),
+                    upstream=machine.upstream,
+                    hourly=usd(machine.hourly),
+                    hours=f"{machine.hours:,}",
+                    cost=self._usd(machine.cost),
                 )
-                for one in report.machines
+                for machine in report.machines
             ]
             net = self._usd(report.saved - report.machine_cost)
             yield self._say("machines")
             yield "\n".join(lines)
             yield self._say("machines_net", net=net)
-        free = {one.upstream for one in report.prices if one.price == FREE} - hourly
+        free = {row.upstream for row in report.prices if row.price == FREE} - hourly
         if free:
-            yield self._say("free", upstreams=", ".join(f"`{one}`" for one in sorted(free)))
+            yield self._say("free", upstreams=", ".join(f"`{upstream}`" for upstream in sorted(free)))
 
     def _against(self) -> Iterator[str]:
         report = self._report
@@ -98,7 +96,7 @@ class Page:
             rows.append([self._say(name), *self._compared(cost)])
         yield self._table("against_head", rows)
         yield self._say("against_why")
-        without = [model for model, one in report.singles.items() if one is None]
+        without = [model for model, single in report.singles.items() if single is None]
         if without:
             yield self._say("no_single", models=", ".join(f"`{model}`" for model in without))
 
@@ -120,7 +118,7 @@ class Page:
             rows.append([self._say(part.name), money.text(-units), percent(-part.saved, report.baseline)])
         rows.append([self._say("actual"), self._usd(report.actual), percent(report.actual, report.baseline)])
         yield self._table("parts_head", rows)
-        yield self._say("parts_why", spared=f"{report.spared_calls:,}")
+        yield self._say("parts_why", avoided=f"{report.avoided_calls:,}")
 
     def _requests(self) -> str:
         report, sums = self._report, self._report.sums
@@ -133,15 +131,12 @@ class Page:
         ]
         return self._table(
             "requests_head",
-            [
-                [self._say(name), *("" if count is None else f"{count:,}" for count in counts)]
-                for name, *counts in rows
-            ],
+            [[self._say(name), *("" if count is None else f"{count:,}" for count in counts)] for name, *counts in rows],
         )
 
     def _left_out(self) -> str:
         report, sums = self._report, self._report.sums
-        told = [
+        notes = [
             ("out_failed", sums.failed),
             ("out_uncompared", sums.uncompared),
             ("out_unpriced", report.unpriced),
@@ -158,74 +153,72 @@ class Page:
                 input=f"{sums.unpriced_input:,}",
                 output=f"{sums.unpriced_output:,}",
             )
-            for name, count in told
+            for name, count in notes
             if count
         ]
         return "\n".join(lines) or self._say("out_nothing")
 
     def _lines(self, what: str, lines: Sequence[ReportLine]) -> str:
         report, sums = self._report, self._report.sums
-        baselines = self._shares([one.baseline for one in lines])
-        actuals = self._shares([one.actual for one in lines])
+        baselines = self._rounded([line.baseline for line in lines])
+        actuals = self._rounded([line.actual for line in lines])
         rows = [
-            self._line(one, f"`{one.name}`", *units)
-            for one, *units in zip(lines, baselines, actuals, strict=True)
+            self._line(line, f"`{line.name}`", *units) for line, *units in zip(lines, baselines, actuals, strict=True)
         ]
         if len(lines) > 1:
             counts = sums.compared, sums.hits, sums.shared, sums.elsewhere
-            whole = ReportLine("", report.requests, *counts, report.baseline, report.actual)
+            total = ReportLine("", report.requests, *counts, report.baseline, report.actual)
             units = self._money.units(report.baseline), self._money.units(report.actual)
-            rows.append(self._line(whole, self._say("whole"), *units))
+            rows.append(self._line(total, self._say("total"), *units))
         return self._table("lines_head", rows, what=self._say(what))
 
-    def _line(self, one: ReportLine, name: str, baseline: int, actual: int) -> list[str]:
-        counts = one.requests, one.compared, one.hits + one.shared, one.elsewhere
+    def _line(self, line: ReportLine, name: str, baseline: int, actual: int) -> list[str]:
+        counts = line.requests, line.compared, line.hits + line.shared, line.elsewhere
         return [
             name,
             *(f"{count:,}" for count in counts),
             *(self._money.text(units) for units in (baseline, actual, baseline - actual)),
-            percent(one.baseline - one.actual, one.baseline),
+            percent(line.baseline - line.actual, line.baseline),
         ]
 
-    def _shares(self, amounts: Sequence[int]) -> list[int]:
+    def _rounded(self, amounts: Sequence[int]) -> list[int]:
         return list(self._money.steps(sum(amounts), amounts))
 
-    def _sources(self) -> Iterator[str]:
+    def _baselines_and_prices(self) -> Iterator[str]:
         report = self._report
-        singles = {model: one.name if one is not None else "–" for model, one in report.singles.items()}
+        singles = {model: "–" if single is None else single.name for model, single in report.singles.items()}
         declared = [
-            [one.model, one.name, one.first, one.last, f"{one.requests:,}", singles.get(one.model, "–")]
-            for one in report.declared
+            [b.model, b.name, b.first, b.last, f"{b.requests:,}", singles.get(b.model, "–")] for b in report.declared
         ]
         if declared:
             yield self._table("declared_head", declared)
         prices = []
-        for one in report.prices:
-            price = one.price
+        for row in report.prices:
+            price = row.price
             costs = () if price is None else (price.input, price.output, price.cached_input)
-            told = [self._dollars(cost) for cost in costs] or [self._say("unknown")] * 3
-            source = known(one.source, self._language)
-            prices.append([one.model, one.upstream, one.sent_as, *told, source])
+            amounts = [self._dollars(cost) for cost in costs] or [self._say("unknown")] * 3
+            source = word_or_key(row.source, self._language)
+            prices.append([row.model, row.upstream, row.sent_as, *amounts, source])
         if prices:
             yield self._table("prices_head", prices)
             yield self._say("prices_why", last=report.period.last)
-        yield from self._doubts()
+        yield from self._differing_prices()
 
-    def _doubts(self) -> Iterator[str]:
-        """Prices that two sources tell differently."""
+    def _differing_prices(self) -> Iterator[str]:
+        """List configured prices that differ from the catalogue."""
         lines = [
             "- "
             + self._say(
                 "differs",
-                model=one.sent_as,
-                upstream=one.upstream,
-                source=one.catalogue,
-                input=usd(one.listed.input),
-                output=self._dollars(one.listed.output),
-                cached=usd(one.listed.cached_input),
+                model=row.sent_as,
+                upstream=row.upstream,
+                source=row.catalogue,
+                input=usd(row.listed.input),
+                output=self._dollars(row.listed.output),
+                cached=usd(row.listed.cached_input),
             )
-            for one in self._report.prices
-            if one.listed is not None
+            for row in self._report.prices
+            if row.listed is not None
         ]
         if lines:
             yield "\n".join(lines)
@@ -240,11 +233,11 @@ class Page:
         return word(key, self._language, **values)
 
     def _table(self, head: str, rows: Sequence[Sequence[str]], **values: object) -> str:
-        """Columns of numbers to the right."""
-        titles = [_plain(title) for title in self._say(head, **values).split(" | ")]
+        """Render a table with numeric columns aligned right."""
+        titles = [_escaped(title) for title in self._say(head, **values).split(" | ")]
         columns = list(zip(*rows, strict=True)) or [("",)] * len(titles)
         rules = ["--:" if _numeric(column) else "---" for column in columns]
-        lines = [titles, rules, *([_plain(cell) for cell in row] for row in rows)]
+        lines = [titles, rules, *([_escaped(cell) for cell in row] for row in rows)]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -252,6 +245,6 @@ def _numeric(cells: Iterable[str]) -> bool:
     return all(_ALIGNED.fullmatch(cell) for cell in cells)
 
 
-def _plain(cell: str) -> str:
-    """Names come from a file: none of them ends a cell."""
+def _escaped(cell: str) -> str:
+    """Escape what would end a table cell; names come from the config."""
     return cell.replace("|", "\\|").replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The words of a report, in English and in Korean; they stand in `messages.toml`."""
+"""The texts of the report in English and Korean, from `messages.toml`."""
 
 import tomllib
 from functools import cache
@@ -10,15 +10,15 @@ LANGUAGES: Final[tuple[Language, ...]] = ("en", "ko")
 
 
 def word(key: str, language: Language, **values: object) -> str:
-    """A text in this language, with values in it."""
-    return _words()[key][language].format(**values)
+    """Return the text in this language with the values filled in."""
+    return _messages()[key][language].format(**values)
 
 
-def known(key: str, language: Language) -> str:
-    """A word for it, or the thing itself where there is none."""
-    return word(key, language) if key in _words() else key
+def word_or_key(key: str, language: Language) -> str:
+    """Return the text of this key, or the key itself if there is none."""
+    return word(key, language) if key in _messages() else key
 
 
 @cache
-def _words() -> dict[str, dict[str, str]]:
+def _messages() -> dict[str, dict[str, str]]:
     return tomllib.loads(resources.files(__package__).joinpath("messages.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Money as people read it: rounded so that what is shown still adds up."""
+"""Rounds money for display so that the rounded figures still add up."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ _PLACES = ((100 * NANO, 2), (NANO, 4))
 
 
 class Rounding:
-    """Rounds all amounts of a page to the same decimals: two for hundreds of dollars, up to six for cents."""
+    """Rounds all amounts of a page to the same decimals: two for large amounts, up to six for small ones."""
 
     def __init__(self, largest: int) -> None:
         """`largest` is the page's largest amount in nano-dollars."""
@@ -16,23 +16,23 @@ class Rounding:
         self._unit: int = 10 ** (9 - self.places)
 
     def units(self, nanos: int) -> int:
-        """To the nearest unit of the last decimal, halves up."""
+        """Round to units of the last decimal, half up."""
         return (2 * nanos + self._unit) // (2 * self._unit)
 
-    def steps(self, start: int, less: Iterable[int]) -> Iterator[int]:
-        """Units for each of these, taken from `start` one by one, so that what is left is rounded rightly."""
-        for one in less:
-            yield self.units(start) - self.units(start - one)
-            start -= one
+    def steps(self, start: int, parts: Iterable[int]) -> Iterator[int]:
+        """Yield the units of each part, subtracted from `start` in turn, so that every remainder is exact."""
+        for part in parts:
+            yield self.units(start) - self.units(start - part)
+            start -= part
 
     def text(self, units: int) -> str:
-        """In USD: `-1,234.50`."""
+        """Format units as USD: `-1,234.50`."""
         whole, part = divmod(abs(units), 10**self.places)
         return f"{'-' if units < 0 else ''}{whole:,}.{part:0{self.places}d}"
 
 
 def percent(part: int, whole: int) -> str:
-    """One decimal; a dash where there is no whole."""
+    """Format a share with one decimal; a dash if `whole` is 0."""
     if not whole:
         return "–"
     tenths = (2000 * part + whole) // (2 * whole)

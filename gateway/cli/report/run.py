@@ -1,9 +1,11 @@
-"""`sluice report`: reads the usage that the config names, and writes the page or the figures."""
+"""`sluice report`: reads the config's usage store, and writes the report as Markdown or JSON."""
 
 import argparse
 import asyncio
+import io
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
@@ -25,19 +27,24 @@ from gateway.usage.store import UsageSnapshot, UsageUnavailable
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
+    """Add the command's options."""
     add = parser.add_argument
     days = parser.add_mutually_exclusive_group()
-    days.add_argument("--days", metavar="N", help=f"the last so many days, today included ({DAYS})")
+    days.add_argument("--days", metavar="N", help=f"the last N days, today included ({DAYS})")
     days.add_argument("--from", dest="first", type=day, metavar="DAY", help="the first day, as 2026-11-01")
     add("--to", dest="last", type=day, metavar="DAY", help="the last day (today)")
     add("--lang", choices=LANGUAGES, default="en", help="English or Korean (en)")
-    add("--format", choices=("md", "json"), default="md", help="Markdown for people, JSON for machines (md)")
-    add("--out", type=Path, metavar="FILE", help="write it there instead of to standard output")
-    add("--chart", type=_picture, metavar="FILE.svg", help="draw where the difference comes from")
+    add(
+        "--format",
+        choices=("md", "text", "json"),
+        default="md",
+        help="Markdown, plain text as wide as the terminal, JSON for machines (md)",
+    )
+    add("--out", type=Path, metavar="FILE", help="write to a file instead of standard output")
+    add("--chart", type=_svg_path, metavar="FILE.svg", help="also draw a chart of the savings")
 
 
-def _picture(text: str) -> Path:
+def _svg_path(text: str) -> Path:
     if not text.lower().endswith(".svg"):
         raise argparse.ArgumentTypeError("a chart is drawn as SVG; give a file whose name ends in .svg")
     return Path(text)
@@ -51,10 +58,10 @@ def run(
     err: TextIO,
     clock: Clock = unix,
 ) -> int:
-    """Write the report; gives the exit status.
+    """Write the report and return the exit status.
 
-    0; 1 when usage cannot be read now; 2 when something is wrong with the config or the days. `clock` gives
-    the seconds since 1970: today is the day of that moment.
+    0: written. 1: usage cannot be read now. 2: the config or the days are wrong. `clock` returns the seconds
+    since 1970 and decides which day is today.
     """
     loaded = load(path, environ)
     if loaded.config is None:
@@ -64,22 +71,20 @@ def run(
     config = loaded.config
     try:
         period = _period(options, config, clock())
-        # A file that is not there yet is not made.
-        kept = config.usage.store != "sqlite" or os.path.exists(config.usage.path)
-        books = asyncio.run(_books(config, period)) if kept else UsageSnapshot([], [], [])
+        # A missing file is not created.
+        exists = config.usage.store != "sqlite" or os.path.exists(config.usage.path)
+        usage = asyncio.run(_read_usage(config, period)) if exists else UsageSnapshot([], [], [])
     except PeriodError as error:
         print(f"sluice report: {error}", file=err)
         return 2
     except UsageUnavailable as error:
         print(f"sluice report: {error}", file=err)
         return 1
-    if books is None:
-        print("sluice report: usage is not kept; set usage.store to sqlite or redis", file=err)
+    if usage is None:
+        print("sluice report: usage is not recorded; set usage.store to sqlite or redis", file=err)
         return 2
-    report = figures(
-        books, period, list(prices(config, Pricing(clock))), list(machines(config, books, period))
-    )
-    _write(report, options, out)
+    priced = list(prices(config, Pricing(clock)))
+    _write(figures(usage, period, priced, list(machines(config, usage, period))), options, out)
     return 0
 
 
@@ -93,27 +98,40 @@ def _period(options: argparse.Namespace, config: Config, now: float) -> Period:
     return between(options.first, options.last, today, zone)
 
 
-async def _books(config: Config, period: Period) -> UsageSnapshot | None:
-    """None where nothing is kept."""
-    store = usage_store(config)
+async def _read_usage(config: Config, period: Period) -> UsageSnapshot | None:
+    """Return the usage of a period; None if usage is not recorded."""
+    store = usage_store(config, read_only=True)
     if store is None:
         return None
     try:
-        return await store.books(period.first, period.last)
+        return await store.snapshot(period.first, period.last)
     finally:
         await store.close()
+
+
+def _plain(markdown: str) -> str:
+    """The page as text for a terminal: tables in columns that fit, no markup."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    drawn = io.StringIO()
+    width = shutil.get_terminal_size((100, 24)).columns
+    Console(file=drawn, width=width, color_system=None, highlight=False).print(Markdown(markdown))
+    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
 
 
 def _write(report: ReportFigures, options: argparse.Namespace, out: TextIO) -> None:
     address = None
     if options.chart is not None:
         options.chart.write_text(svg(report, options.lang), encoding="utf-8")
-        beside = options.out.parent if options.out is not None else Path()
-        address = Path(os.path.relpath(options.chart, beside)).as_posix()
+        folder = options.out.parent if options.out is not None else Path()
+        address = Path(os.path.relpath(options.chart, folder)).as_posix()
     if options.format == "json":
         text = json.dumps(as_json(report), indent=2, ensure_ascii=False) + "\n"
     else:
         text = Page(report, options.lang, address).text()
+        if options.format == "text":
+            text = _plain(text)
     if options.out is None:
         out.write(text)
     else:

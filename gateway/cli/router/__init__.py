@@ -1,1 +1,1 @@
-"""Training and measuring the router. Needs numpy (the extra `train`); nothing here serves a call."""
+"""`train-router`, `calibrate` and `explain`: the router's training; needs the extra `train`."""

@@ -1,7 +1,7 @@
-"""Scores prompts with LiteLLM's complexity router. Runs alone, under a Python that has litellm installed.
+"""Scores prompts with LiteLLM's complexity router. A standalone script for a Python with litellm installed.
 
-Reads a JSON list of prompts and writes what its two local classifiers make of them: `first` the heuristic's
-score, `simple` whether its tier is SIMPLE, `second` what heuristic_v2 leaves of the first tier's success.
+Reads a JSON list of prompts and writes the output of its two local classifiers: `first` is the heuristic's
+score, `simple` whether its tier is SIMPLE, `second` heuristic_v2's probability that the first tier fails.
 """
 
 import json
@@ -12,23 +12,23 @@ from importlib.metadata import version
 
 
 def main() -> None:
-    """From standard input to standard output."""
+    """Read prompts from standard input, and write scores to standard output."""
     warnings.simplefilter("ignore")
-    nothing = import_module("litellm").Router(model_list=[])
-    theirs = import_module("litellm.router_strategy.complexity_router.complexity_router")
-    given = json.load(sys.stdin)
-    heuristic = theirs.ComplexityRouter("auto", nothing, {"classifier_type": "heuristic"})
-    decided = [heuristic.classify(prompt) for prompt in given]
-    artifact = theirs.resolve_tier_artifact(theirs.ComplexityRouterConfig().heuristic_v2_artifact)
-    predictor = theirs.TierSuccessPredictor(artifact)
-    second = [predictor.predict(prompt, theirs.classify_prompt(prompt)).probabilities[1] for prompt in given]
-    found = {
+    router = import_module("litellm").Router(model_list=[])
+    module = import_module("litellm.router_strategy.complexity_router.complexity_router")
+    prompts = json.load(sys.stdin)
+    heuristic = module.ComplexityRouter("auto", router, {"classifier_type": "heuristic"})
+    classified = [heuristic.classify(prompt) for prompt in prompts]
+    artifact = module.resolve_tier_artifact(module.ComplexityRouterConfig().heuristic_v2_artifact)
+    predictor = module.TierSuccessPredictor(artifact)
+    predictions = [predictor.predict(prompt, module.classify_prompt(prompt)) for prompt in prompts]
+    scores = {
         "version": version("litellm"),
-        "first": [score for _, score, _ in decided],
-        "simple": [tier.value == "SIMPLE" for tier, _, _ in decided],
-        "second": [1.0 - easy for easy in second],
+        "first": [score for _, score, _ in classified],
+        "simple": [tier.value == "SIMPLE" for tier, _, _ in classified],
+        "second": [1.0 - prediction.probabilities[1] for prediction in predictions],
     }
-    json.dump(found, sys.stdout)
+    json.dump(scores, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,46 +1,66 @@
-"""The router's commands: what they take, and who runs them. Known without numpy."""
+"""The options of the router's commands, and their dispatch; importable without numpy."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 _PAGE: Final = "benchmarks/results.md"
+_EVERYDAY: Final = "tests/routing/everyday.txt"
 
 
 def describe(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the three commands."""
-    train = commands.add_parser(
-        "train-router", help="train and measure the complexity router on public tables"
+    train = commands.add_parser("train-router", help="train and evaluate the complexity router on public tables")
+    train.add_argument(
+        "--tables",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="RouteLLM's and FusionBench's tables, see the docs",
+    )
+    train.add_argument("--out", metavar="FILE", type=Path, help="write the weights instead of evaluating")
+    train.add_argument(
+        "--everyday",
+        metavar="FILE",
+        type=Path,
+        default=_EVERYDAY,
+        help=f"prompts whose scores a new route begins with ({_EVERYDAY})",
     )
     train.add_argument(
-        "--tables", metavar="DIR", type=Path, required=True, help="RouteLLM's tables, see the docs"
+        "--report",
+        metavar="PAGE",
+        type=Path,
+        nargs="?",
+        const=_PAGE,
+        help=f"write the figures into a page ({_PAGE})",
     )
-    train.add_argument("--out", metavar="FILE", type=Path, help="write weights, instead of measuring")
-    train.add_argument(
-        "--report", metavar="PAGE", type=Path, nargs="?", const=_PAGE, help=f"figures into a page ({_PAGE})"
-    )
-    train.add_argument("--litellm", metavar="PYTHON", help="a Python that has litellm, to measure it as well")
+    train.add_argument("--litellm", metavar="PYTHON", help="a Python with litellm, to evaluate it as well")
     calibrate = commands.add_parser("calibrate", help="refit the complexity router on your own log")
     calibrate.add_argument("log", metavar="LOG.jsonl", type=Path, help="prompts with weak_ok and strong_ok")
     calibrate.add_argument(
-        "--install", metavar="FILE", type=Path, help="write the weights if they beat length"
+        "--install", metavar="FILE", type=Path, help="write the weights if they beat those in service"
     )
-    explain = commands.add_parser(
-        "explain", help="how hard the complexity router takes a prompt to be, and why"
+    calibrate.add_argument(
+        "--in-service",
+        metavar="FILE",
+        type=Path,
+        help="the weights that the route uses now (default: the shipped ones)",
     )
+    explain = commands.add_parser("explain", help="show how hard the complexity router rates a prompt, and why")
     explain.add_argument("prompt", help="the text of a user's turn")
-    explain.add_argument(
-        "--weights", metavar="FILE", type=Path, help="calibrated weights, not the shipped ones"
-    )
-    explain.add_argument("--share", type=_share, default=0.5, help="the strong share, 0 to 1 (default 0.5)")
+    explain.add_argument("--config", metavar="FILE", type=Path, help="take share and weights from this config")
+    explain.add_argument("--model", metavar="NAME", help="its model (default: the first with this route)")
+    explain.add_argument("--weights", metavar="FILE", type=Path, help="calibrated weights instead of the shipped ones")
+    explain.add_argument("--share", type=_share, help="the strong share, 0 to 1 (default: the config's, or 0.3)")
 
 
 def run(arguments: argparse.Namespace, out: TextIO, err: TextIO) -> int:
-    """Run one of the commands; its exit status."""
+    """Run one of the commands and return its exit status."""
     if arguments.command == "explain":
         from gateway.cli.router.explain import run as explain
 
-        return explain(arguments.prompt, arguments.weights, arguments.share, out, err)
+        return explain(arguments, os.environ, out, err)
     try:
         import numpy as _  # noqa: F401
     except ModuleNotFoundError:
@@ -49,10 +69,11 @@ def run(arguments: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     if arguments.command == "calibrate":
         from gateway.cli.router.calibrate import run as calibrate
 
-        return calibrate(arguments.log, arguments.install, out, err)
+        return calibrate(arguments.log, arguments.install, arguments.in_service, out, err)
     from gateway.cli.router.train import run as train
 
-    return train(arguments.tables, arguments.out, arguments.report, arguments.litellm, out, err)
+    where = arguments.tables, arguments.out, arguments.everyday, arguments.report
+    return train(*where, arguments.litellm, out, err)
 
 
 def _share(text: str) -> float:

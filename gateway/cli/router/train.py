@@ -1,4 +1,4 @@
-"""`sluice train-router`: the shipped weights and the measured figures, from RouteLLM's public tables."""
+"""`sluice train-router`: trains the shipped weights, and evaluates routers, on public tables."""
 
 import hashlib
 import json
@@ -8,80 +8,92 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
-from gateway.cli.router import dataset as tables
-from gateway.cli.router import evaluation as protocol
-from gateway.cli.router import report
-from gateway.cli.router.dataset import LabelledPrompt
+from gateway.cli.router import dataset, evaluation, report
+from gateway.cli.router.dataset import LabelledPrompt, Table
 from gateway.cli.router.fit import SHIPPED, fit
+from gateway.routing.complexity.features import Prompt
 from gateway.routing.complexity.weights import Weights, dump
 
-SOURCE: Final = "RouteLLM's correctness tables (github.com/lm-sys/RouteLLM, commit 0b64fda, Apache-2.0)"
+SOURCE: Final = (
+    "RouteLLM's correctness tables (github.com/lm-sys/RouteLLM, commit 0b64fda, Apache-2.0); "
+    "FusionBench's table (github.com/ulab-uiuc/LLMRouter, MIT)"
+)
 
 
 def run(
-    folder: Path, into: Path | None, page: Path | None, litellm: str | None, out: TextIO, err: TextIO
+    folder: Path,
+    into: Path | None,
+    first: Path,
+    page: Path | None,
+    litellm: str | None,
+    out: TextIO,
+    err: TextIO,
 ) -> int:
-    """Write the weights into a file, or measure and print the figures, into a page too. The exit status."""
+    """Write the weights to a file, or evaluate and print the figures. Returns the exit status."""
     try:
-        mmlu, gsm8k = tables.mmlu(folder), tables.gsm8k(folder)
+        tables = dataset.tables(folder)
         if into is not None:
-            into.write_bytes(dump(shipped(mmlu, gsm8k)))
+            into.write_bytes(dump(shipped(tables, everyday(first))))
             print(f"weights: {into}", file=out)
         if into is None or page is not None:
-            text = figures(mmlu, gsm8k, litellm)
+            text = figures(tables, litellm)
             print(text, file=out)
             if page is not None:
                 report.write(page, text)
-    except (tables.NoTables, report.NoMarks, subprocess.CalledProcessError) as error:
+    except (dataset.TablesMissing, report.NoMarkers, subprocess.CalledProcessError) as error:
         print(f"sluice train-router: {error}", file=err)
         return 2
     return 0
 
 
-def shipped(mmlu: Sequence[LabelledPrompt], gsm8k: Sequence[LabelledPrompt]) -> Weights:
-    """The package's weights: learned from both tables, their provenance and held-out figures within."""
+def everyday(path: Path) -> list[Prompt]:
+    """Return the prompts of a file: one a line, but for empty ones, `#` comments and `[titles]`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Prompt(line) for line in lines if line and line[0] not in "#["]
+
+
+def shipped(tables: Sequence[Table], first: Sequence[Prompt]) -> Weights:
+    """Return the package's weights, trained on all tables, with provenance and transfer figures.
+
+    A route that uses them begins with the scores of the prompts `first`.
+    """
     provenance: dict[str, str | int | float] = {
         "source": SOURCE,
-        "models": f"{tables.WEAK} (cheap), {tables.STRONG} (strong)",
-        "recipe": "ridge of the gain towards signs written by hand; no words; sluice train-router",
-        "mmlu_rows": len(mmlu),
-        "mmlu_sha256": _fingerprint(mmlu),
-        "gsm8k_rows": len(gsm8k),
-        "gsm8k_sha256": _fingerprint(gsm8k),
-        "apgr_mmlu_trained_without_it": round(protocol.held_out(mmlu, gsm8k), 4),
-        "apgr_gsm8k_trained_without_it": round(protocol.held_out(gsm8k, mmlu), 4),
+        "recipe": "signed ridge of the gain towards weights written by hand; no words; sluice train-router",
+        "rows_of_each_source": evaluation.PER_SOURCE,
+        "percentiles": f"of {len(first)} everyday prompts",
     }
-    return fit(tables.draw([*mmlu, *gsm8k]), SHIPPED, provenance)
+    for table in tables:
+        provenance[f"rows of {table.name}"] = len(table.rows)
+        provenance[f"sha256 of {table.name}"] = _fingerprint(table.rows)
+        provenance[f"apgr without {table.name}"] = round(evaluation.transfer_apgr(table, tables), 4)
+    return fit(evaluation.training_rows(tables), SHIPPED, provenance, first)
 
 
-def figures(mmlu: Sequence[LabelledPrompt], gsm8k: Sequence[LabelledPrompt], litellm: str | None) -> str:
-    """Both tables of the page; `litellm` is a Python that has it installed, to run it on the same rows."""
-    first, second, told = _theirs(litellm, [*mmlu, *gsm8k]) if litellm else ({}, {}, "")
-    theirs = [
-        (name, _looked_up(known))
-        for name, known in ((f"LiteLLM {told} heuristic", first), (f"LiteLLM {told} heuristic_v2", second))
-        if known
-    ]
+def figures(tables: Sequence[Table], litellm: str | None) -> str:
+    """Return the tables of the page; `litellm` is a Python with litellm installed, to evaluate it too."""
+    baselines: list[tuple[str, evaluation.Scores]] = []
+    if litellm:
+        first, second, version = _litellm_scores(litellm, [row for table in tables for row in table.rows])
+        baselines = [
+            (f"LiteLLM {version} heuristic", _from_table(first)),
+            (f"LiteLLM {version} heuristic_v2", _from_table(second)),
+        ]
     parts = [
-        report.table(
-            f"MMLU, {len(mmlu):,} rows, measured on all but the {protocol.MMLU_LABELS:,} that were drawn:",
-            protocol.mmlu(mmlu, gsm8k, theirs),
-        ),
-        report.table(
-            f"GSM8K, {len(gsm8k):,} rows; where {protocol.GSM8K_LABELS} were drawn, measured on the others:",
-            protocol.gsm8k(gsm8k, mmlu, theirs),
-        ),
+        report.table(f"{table.name}, {len(table.rows):,} rows:", evaluation.evaluate(table, tables, baselines))
+        for table in tables
     ]
-    return "\n".join(parts)
+    compared = report.strengths([table.name for table in tables], evaluation.strengths(tables))
+    return "\n".join([*parts, f"How far labels move the weights, APGR without the table:\n\n{compared}"])
 
 
-def _looked_up(known: Mapping[str, float]) -> protocol.Scores:
-    return lambda rows: [known[row.prompt.text] for row in rows]
+def _from_table(scores: Mapping[str, float]) -> evaluation.Scores:
+    return lambda rows: [scores[row.prompt.text] for row in rows]
 
 
-def _theirs(python: str, rows: Sequence[LabelledPrompt]) -> tuple[dict[str, float], dict[str, float], str]:
-    """LiteLLM's two scores of every prompt, and its version."""
-    prompts = [row.prompt.text for row in rows]
+def _litellm_scores(python: str, rows: Sequence[LabelledPrompt]) -> tuple[dict[str, float], dict[str, float], str]:
+    """Return LiteLLM's two scores of every prompt, and its version."""
+    prompts = [*dict.fromkeys(row.prompt.text for row in rows)]
     done = subprocess.run(
         [python, str(Path(__file__).with_name("litellm_scores.py"))],
         input=json.dumps(prompts),
@@ -90,15 +102,15 @@ def _theirs(python: str, rows: Sequence[LabelledPrompt]) -> tuple[dict[str, floa
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     return (
-        dict(zip(prompts, found["first"], strict=True)),
-        dict(zip(prompts, found["second"], strict=True)),
-        found["version"],
+        dict(zip(prompts, output["first"], strict=True)),
+        dict(zip(prompts, output["second"], strict=True)),
+        output["version"],
     )
 
 
 def _fingerprint(rows: Sequence[LabelledPrompt]) -> str:
-    """A hash of prompts and labels, whatever their order."""
+    """Return a hash of prompts and labels that does not depend on their order."""
     lines = sorted(json.dumps([row.prompt.text, row.weak, row.strong]) for row in rows)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

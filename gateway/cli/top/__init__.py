@@ -1,1 +1,1 @@
-"""`sluice top`: a live view of a running gateway, from its admin port alone."""
+"""`sluice top`: a live view of a running gateway, over its admin port."""

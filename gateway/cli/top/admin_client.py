@@ -1,4 +1,4 @@
-"""Asks the admin port of a running gateway."""
+"""The client of a running gateway's admin port."""
 
 import asyncio
 import os
@@ -10,24 +10,24 @@ import aiohttp
 import msgspec
 
 from gateway.cli.top.samples import scraped
-from gateway.cli.top.view_model import CacheView, UpstreamView, Used
+from gateway.cli.top.view_model import AdminAnswers, UpstreamView, UsedRow
 from gateway.config.environment import Expander, TooLargeError
 from gateway.config.files import UnreadableError, environment, read_text
 from gateway.config.reader import Reader
 from gateway.config.yaml_loader import BrokenYamlError, parse
 
 DEFAULT: Final = "http://127.0.0.1:9464"
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class UnknownError(Exception):
-    """The config does not tell; the message says why, in one line."""
+    """The config does not give the address; the message says why, in one line."""
 
 
 def admin_address(path: Path, environ: Mapping[str, str], *, named: bool) -> str:
-    """The address in this config; the default where there is no such file and the user has not named one.
+    """The address of the admin port in this config; the default if there is no file and none was `named`.
 
-    Only `admin` is looked at: variables that the rest of the config needs may be unset here.
+    Only `admin` is read, because variables that the rest of the config needs may be unset here.
     """
     if not named and not path.exists():
         return DEFAULT
@@ -39,33 +39,31 @@ def admin_address(path: Path, environ: Mapping[str, str], *, named: bool) -> str
         raise UnknownError(f"{path}: {error}") from None
     reader = Reader()
     admin = reader.config({"admin": section}).admin
-    wrong = [*expander.problems, *(one for one in reader.problems if one.path.startswith("admin"))]
-    if wrong:
-        raise UnknownError(str(wrong[0]))
+    problems = [*expander.problems, *(item for item in reader.problems if item.path.startswith("admin"))]
+    if problems:
+        raise UnknownError(str(problems[0]))
     if admin.port == 0:
-        raise UnknownError(
-            "admin.port: 0 takes a free port, which the config does not know; name it with --admin"
-        )
-    host = _EVERYWHERE.get(admin.host, admin.host)
+        raise UnknownError("admin.port: 0 takes a free port, which the config does not know; name it with --admin")
+    host = _LOOPBACK_OF.get(admin.host, admin.host)
     return f"http://[{host}]:{admin.port}" if ":" in host else f"http://{host}:{admin.port}"
 
 
-_PATIENCE_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 
 
 class AwayError(Exception):
-    """The gateway does not answer, or something else does; the message says so in one line."""
+    """The gateway does not answer, or another server does; the message says so in one line."""
 
 
 class AdminPort:
-    """The admin port at an address such as `http://127.0.0.1:9464`; use it in an `async with`."""
+    """The admin port at an address such as `http://127.0.0.1:9464`, as an async context manager."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
 
     async def __aenter__(self) -> "AdminPort":
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=_PATIENCE_S),
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )
@@ -74,8 +72,8 @@ class AdminPort:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def read(self) -> CacheView:
-        """Everything that the screen shows. AwayError where it cannot be had."""
+    async def read(self) -> AdminAnswers:
+        """Everything that the screen shows. AwayError if the gateway does not answer."""
         try:
             (_, metrics), (status, ready), (_, upstreams), (_, usage) = await asyncio.gather(
                 self._get("/metrics"),
@@ -86,8 +84,8 @@ class AdminPort:
         except (aiohttp.ClientError, OSError) as error:
             raise AwayError(f"{self._url} does not answer: {_reason(error)}") from None
         try:
-            rows = msgspec.json.decode(usage, type=list[Used] | dict[str, str])
-            return CacheView(
+            rows = msgspec.json.decode(usage, type=list[UsedRow] | dict[str, str])
+            return AdminAnswers(
                 scraped(metrics.decode()),
                 "ready" if status == 200 else ready.decode().strip(),
                 msgspec.json.decode(upstreams, type=dict[str, UpstreamView]),
@@ -105,7 +103,7 @@ class AdminPort:
 def _reason(error: Exception) -> str:
     match error:
         case TimeoutError():
-            return f"nothing within {_PATIENCE_S:g} s"
+            return f"nothing within {_TIMEOUT_S:g} s"
         case aiohttp.ClientConnectorError() if error.os_error.errno:
             return os.strerror(error.os_error.errno).lower()
         case _:

@@ -1,4 +1,4 @@
-"""`sluice top`: reads the admin port again and again, and draws what it says."""
+"""`sluice top`: polls the admin port and draws the result."""
 
 import argparse
 import asyncio
@@ -19,14 +19,15 @@ from rich.live import Live
 from gateway.cli.top.admin_client import AdminPort, AwayError, UnknownError, admin_address
 from gateway.cli.top.samples import SampleWindow
 from gateway.cli.top.screen import away, screen
-from gateway.cli.top.view_model import CacheView, view_model
+from gateway.cli.top.scroll import Scroll, Scrolled
+from gateway.cli.top.view_model import AdminAnswers, view_model, without_zeroes
 from gateway.core.clock import monotonic
 from gateway.core.units import parse_duration
 
 
 @contextlib.contextmanager
-def quitting(quit_: Callable[[], object]) -> Iterator[None]:
-    """Calls `quit_` on the running loop when `q` is pressed; the terminal is as before afterwards."""
+def quitting(quit_: Callable[[], object], press: Callable[[bytes], object] = len) -> Iterator[None]:
+    """Call `quit_` on the running loop when `q` is pressed, `press` for other keys; restores the terminal on exit."""
     try:
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)
@@ -36,8 +37,11 @@ def quitting(quit_: Callable[[], object]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def pressed() -> None:
-        if b"q" in os.read(descriptor, 64).lower():
+        keys = os.read(descriptor, 64)
+        if b"q" in keys.lower():
             quit_()
+        else:
+            press(keys)
 
     try:
         tty.setcbreak(descriptor)
@@ -49,18 +53,16 @@ def quitting(quit_: Callable[[], object]) -> Iterator[None]:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
-    parser.add_argument(
-        "--admin", type=_address, metavar="URL", help="the admin port, default: as the config says"
-    )
-    parser.add_argument("--interval", type=_interval, default=1.0, help="time between two looks (1s)")
-    parser.add_argument("--once", action="store_true", help="print one plain screen and end")
+    """Add the options of this command."""
+    parser.add_argument("--admin", type=_address, metavar="URL", help="the admin port, by default as in the config")
+    parser.add_argument("--interval", type=_interval, default=1.0, help="time between two polls (1s)")
+    parser.add_argument("--once", action="store_true", help="print one plain screen and exit")
 
 
 def _address(text: str) -> str:
     parts = urlsplit(text)
-    wrong = parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment
-    if wrong or not parts.hostname or parts.port == 0:  # a port of no use is a ValueError
+    malformed = parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment
+    if malformed or not parts.hostname or parts.port == 0:  # parts.port raises ValueError for a bad port
         raise argparse.ArgumentTypeError("give an address such as http://127.0.0.1:9464")
     return text
 
@@ -79,9 +81,9 @@ _SPAN_S: Final = 10.0
 
 
 def run(options: argparse.Namespace, path: Path, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
-    """Show the gateway until `q` or Ctrl-C; gives the exit status.
+    """Show the gateway until `q` or Ctrl-C and return the exit status.
 
-    0; with `--once` 1 when the gateway does not answer; 2 when the config does not tell where it is.
+    0; 1 if the gateway does not answer (with `--once`); 2 if the config does not give its address.
     """
     try:
         named = bool(options.config or environ.get("SLUICE_CONFIG"))
@@ -92,13 +94,13 @@ def run(options: argparse.Namespace, path: Path, environ: Mapping[str, str], out
     console = Console(file=out, no_color="NO_COLOR" in environ or None, highlight=False)
     if options.once:
         return asyncio.run(once(address, options.interval, console, err))
-    with contextlib.suppress(KeyboardInterrupt):  # one of the two ways to end it
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it like q
         asyncio.run(_live(address, options.interval, console))
     return 0
 
 
 async def once(address: str, interval: float, console: Console, err: TextIO) -> int:
-    """Two readings, `interval` seconds apart for the rates, and one plain screen."""
+    """Poll twice, `interval` seconds apart for the rates, and print one plain screen."""
     window = SampleWindow(interval)
     async with AdminPort(address) as admin:
         try:
@@ -116,23 +118,25 @@ async def once(address: str, interval: float, console: Console, err: TextIO) -> 
 
 
 async def _live(address: str, interval: float, console: Console) -> None:
-    watching = asyncio.create_task(_watch(LiveView(address, console), interval, console))
-    with quitting(watching.cancel):
+    view = LiveView(address, console)
+    watching = asyncio.create_task(_watch(view, interval, console))
+    with quitting(watching.cancel, view.scroll.press):
         await asyncio.wait([watching])
     if not watching.cancelled():
         watching.result()
 
 
-async def _watch(watch: "LiveView", interval: float, console: Console) -> None:
-    if not console.is_terminal:  # one plain screen after the other
-        async with AdminPort(watch.address) as admin:
+async def _watch(view: "LiveView", interval: float, console: Console) -> None:
+    if not console.is_terminal:  # prints one plain screen after the other
+        async with AdminPort(view.address) as admin:
             while True:
-                console.print(await watch.look(admin))
+                console.print(await view.refresh(admin))
                 await _pause(interval)
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        async with AdminPort(watch.address) as admin:
+        view.scroll.redraw = live.refresh
+        async with AdminPort(view.address) as admin:
             while True:
-                live.update(await watch.look(admin), refresh=True)
+                live.update(await view.scrolled(admin), refresh=True)
                 await _pause(interval)
 
 
@@ -141,19 +145,27 @@ def _hour() -> str:
 
 
 class LiveView:
-    """What a view has seen so far, and what it shows next."""
+    """The state of the live view: recent samples and the last screen."""
 
     def __init__(self, address: str, console: Console, hour: Callable[[], str] = _hour) -> None:
-        """`hour` tells the time of day, for people."""
+        """`hour` returns the time of day as text."""
         self.address = address
         self._hour = hour
         self._console = console
         self._window = SampleWindow(_SPAN_S)
-        self._last: CacheView | None = None
+        self._last: AdminAnswers | None = None
         self._away_since = ""
+        self.scroll = Scroll()
 
-    async def look(self, admin: AdminPort) -> RenderableType:
-        """Read once more; the new screen, or the last one below a line that says why there is none."""
+    async def scrolled(self, admin: AdminPort) -> RenderableType:
+        """Poll and return what `refresh` does, cut to the terminal's height."""
+        whole = await self.refresh(admin)
+        line = whole.renderables[0] if self._away_since and isinstance(whole, Group) else None
+        busy = whole if self._last is None else self._screen(self._last, busy_only=True)
+        return Scrolled(whole, busy if line is None else Group(line, busy), self.scroll)
+
+    async def refresh(self, admin: AdminPort) -> RenderableType:
+        """Poll and return the new screen, or the last one below a line that says why there is none."""
         try:
             answers = await admin.read()
         except AwayError as error:
@@ -164,7 +176,7 @@ class LiveView:
         self._last, self._away_since = answers, ""
         return self._screen(answers)
 
-    def _screen(self, answers: CacheView) -> RenderableType:
+    def _screen(self, answers: AdminAnswers, *, busy_only: bool = False) -> RenderableType:
         seconds, growth = self._window.seconds, self._window.growth()
         if seconds:
             shown = view_model(answers, growth, seconds, growth)
@@ -172,9 +184,11 @@ class LiveView:
         else:
             shown = view_model(answers, growth, seconds, answers.series)
             when = "since the gateway's start; q quits"
+        if busy_only:
+            shown = without_zeroes(shown)
         return screen(shown, self.address, when, self._console.width)
 
 
 async def _pause(seconds: float) -> None:
-    """Sleep, for a screen that people look at; nothing waits for it."""
+    """Sleep. This is for people, so virtual time does not apply."""
     await asyncio.sleep(seconds)  # noqa: TID251

@@ -1,4 +1,4 @@
-"""What one scrape says, what has grown between two of them, and quantiles out of buckets."""
+"""Metric samples: one scrape, the growth between two, and quantiles from histogram buckets."""
 
 import math
 from collections import defaultdict, deque
@@ -12,7 +12,7 @@ _GROWING: Final = ("_total", "_bucket", "_count", "_sum")
 
 
 class Series:
-    """Values by name and labels: of one scrape, or what they have grown by."""
+    """Values by name and labels, of one scrape or of the growth between two."""
 
     def __init__(self, values: Mapping[tuple[str, LabelSet], float]) -> None:
         self.values = values
@@ -25,37 +25,37 @@ class Series:
         return name in self._named
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of the series of this name that have these labels; 0 of none."""
+        """The sum of the series of this name with these labels; 0 if there are none."""
         return sum(value for _, value in self._chosen(name, labels))
 
     def by(self, label: str, name: str, **labels: str) -> dict[str, float]:
-        """The same, for each value of a label."""
+        """The sums by the value of one label."""
         sums: dict[str, float] = defaultdict(float)
-        for own, value in self._chosen(name, labels):
-            sums[own.get(label, "")] += value
+        for series_labels, value in self._chosen(name, labels):
+            sums[series_labels.get(label, "")] += value
         return dict(sums)
 
     def mean(self, histogram: str, **labels: str) -> float | None:
-        """Of what was observed; None of nothing."""
+        """The mean of the observations; None without any."""
         count = self.total(f"{histogram}_count", **labels)
         return self.total(f"{histogram}_sum", **labels) / count if count else None
 
     def quantile(self, share: float, histogram: str, **labels: str) -> float | None:
-        """See `quantile`; the buckets of all histograms with these labels are put together."""
-        found = self.by("le", f"{histogram}_bucket", **labels)
-        return quantile(share, sorted((float(bound), count) for bound, count in found.items()))
+        """See `quantile`; adds up the buckets of all histograms with these labels."""
+        buckets = self.by("le", f"{histogram}_bucket", **labels)
+        return quantile(share, sorted((float(bound), count) for bound, count in buckets.items()))
 
     def _chosen(self, name: str, labels: Mapping[str, str]) -> Iterable[tuple[dict[str, str], float]]:
-        for own, value in self._named.get(name, ()):
-            if labels.items() <= own.items():
-                yield own, value
+        for series_labels, value in self._named.get(name, ()):
+            if labels.items() <= series_labels.items():
+                yield series_labels, value
 
 
 EMPTY: Final = Series({})
 
 
 def scraped(text: str) -> Series:
-    """The series of Prometheus text. ValueError where it is none."""
+    """Parse Prometheus text. ValueError if it is not."""
     return Series(
         {
             (sample.name, frozenset(sample.labels.items())): sample.value
@@ -66,9 +66,9 @@ def scraped(text: str) -> Series:
 
 
 def grown(before: Series, now: Series) -> Series:
-    """By how much each counter and histogram has grown.
+    """The growth of each counter and histogram.
 
-    One that has fallen means that the gateway was started anew: then all of them began at 0.
+    If any has fallen, the gateway was restarted and all of them began at 0.
     """
     counts = {key: value for key, value in now.values.items() if key[0].endswith(_GROWING)}
     if any(value < before.values.get(key, 0.0) for key, value in counts.items()):
@@ -77,10 +77,10 @@ def grown(before: Series, now: Series) -> Series:
 
 
 def quantile(share: float, buckets: Sequence[tuple[float, float]]) -> float | None:
-    """The value that such a share of the observations lies below, as Prometheus's `histogram_quantile`.
+    """The value below which this share of the observations lies, as in Prometheus's `histogram_quantile`.
 
-    `buckets` are upper bounds, the last one infinite, each with the count of what lies below; within a bucket
-    values are taken as evenly spread. None of nothing; the highest finite bound where more is not known.
+    `buckets` are upper bounds, the last infinite, with cumulative counts; values are taken as evenly spread
+    within a bucket. None without observations; the highest finite bound for the last bucket.
     """
     if not buckets or not buckets[-1][1]:
         return None
@@ -94,7 +94,7 @@ def quantile(share: float, buckets: Sequence[tuple[float, float]]) -> float | No
 
 
 class SampleWindow:
-    """What has grown within the last `span` seconds, over restarts of the gateway."""
+    """The growth within the last `span` seconds, across restarts of the gateway."""
 
     def __init__(self, span: float) -> None:
         self._span = span
@@ -102,7 +102,7 @@ class SampleWindow:
         self._steps: deque[tuple[float, Series]] = deque()  # seconds, growth
 
     def add(self, now: float, series: Series) -> None:
-        """One more scrape, taken at `now` (seconds)."""
+        """Add a scrape taken at `now` (seconds)."""
         if self._last is not None:
             self._steps.append((now - self._last[0], grown(self._last[1], series)))
         self._last = now, series
@@ -111,11 +111,11 @@ class SampleWindow:
 
     @property
     def seconds(self) -> float:
-        """The time that the growth is of; 0 after one scrape only."""
+        """The time that the growth covers; 0 until the second scrape."""
         return sum(seconds for seconds, _ in self._steps)
 
     def growth(self) -> Series:
-        """The sum of it."""
+        """The growth within the window."""
         sums: dict[tuple[str, LabelSet], float] = defaultdict(float)
         for _, step in self._steps:
             for key, value in step.values.items():

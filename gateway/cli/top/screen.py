@@ -1,4 +1,4 @@
-"""Draws a picture with rich: tables that stand side by side on a wide screen and below each other else."""
+"""Draws a `Screen` with rich: tables side by side on a wide terminal, else one below the other."""
 
 from collections.abc import Iterable
 from itertools import compress
@@ -14,16 +14,16 @@ from gateway.core.units import usd
 
 _WIDE: Final = 160
 _GAP: Final = 2
-_MOST_ROWS: Final = 12
-_BAD: Final = {"down", "open", "half-open"}
+_MAX_ROWS: Final = 12
+_BAD: Final = {"down", "failing", "open", "half-open"}
 
 
-def screen(picture: Screen, address: str, when: str, width: int) -> RenderableType:
-    """The whole screen; `when` tells what time the rates and latencies are of."""
+def screen(view: Screen, address: str, when: str, width: int) -> RenderableType:
+    """The whole screen; `when` describes the time that rates and latencies cover."""
     each = width // 2 if width >= _WIDE else width
-    left = [_outcomes(picture, each), _models(picture, each), _spend(picture, each)]
-    right = [_upstreams(picture, each), _batches(picture, each), *_happenings(picture, each)]
-    head = _head(picture, address, when)
+    left = [_outcomes(view, each), _models(view, each), _spend(view, each)]
+    right = [_upstreams(view, each), _batches(view, each), *_events(view, each)]
+    head = _head(view, address, when)
     if width < _WIDE:
         return Group(head, *_shown([left[0], right[0], left[1], *right[1:], left[2]]))
     sides = Table.grid(expand=True, padding=(0, 2))
@@ -34,19 +34,19 @@ def screen(picture: Screen, address: str, when: str, width: int) -> RenderableTy
 
 
 def away(reason: str, since: str) -> RenderableType:
-    """The line that stands above the last screen while the gateway does not answer."""
+    """The line above the last screen while the gateway does not answer."""
     return Text(f"{printable(reason)}; trying again (since {since})", style="bold red")
 
 
-def _head(picture: Screen, address: str, when: str) -> Text:
-    line = Text.assemble(("Sluice", "bold"), f" {printable(picture.version)}  {printable(address)}  ")
-    line.append(printable(picture.ready), "green" if picture.ready == "ready" else "bold red")
-    line.append(f"  config {picture.generation}")
-    if picture.reload_refused:
+def _head(view: Screen, address: str, when: str) -> Text:
+    line = Text.assemble(("Sluice", "bold"), f" {printable(view.version)}  {printable(address)}  ")
+    line.append(printable(view.ready), "green" if view.ready == "ready" else "bold red")
+    line.append(f"  config {view.generation}")
+    if view.reload_refused:
         line.append(" (the last reload was refused)", "bold red")
-    if picture.redis_up is not None:
+    if view.redis_up is not None:
         line.append("  redis ")
-        line.append(*(("up", "green") if picture.redis_up else ("away", "bold red")))
+        line.append(*(("up", "green") if view.redis_up else ("away", "bold red")))
     return line.append(f"\n{when}", "dim")
 
 
@@ -58,9 +58,9 @@ def _shown(tables: Iterable[RenderableType | None]) -> Iterable[RenderableType]:
 
 
 class _Sheet:
-    """A table that leaves out columns where it is narrow: those marked `?` first, then those marked `??`.
+    """A table that drops columns when it is too narrow: first those marked `?`, then those marked `??`.
 
-    Columns whose name ends in `<` hold words, the others figures.
+    Columns whose name ends in `<` hold text, the others numbers.
     """
 
     def __init__(self, title: str, width: int, *columns: str) -> None:
@@ -69,62 +69,62 @@ class _Sheet:
         self.note = ""
 
     def row(self, *cells: str | Text) -> None:
-        """As Text: a name is never read as markup, nor its control characters by the terminal."""
+        """Add a row. Cells become Text, so that names cannot contain markup or control characters."""
         self._rows.append([cell if isinstance(cell, Text) else Text(printable(cell)) for cell in cells])
 
     def table(self) -> RenderableType:
-        """With as many columns as there is room for, and the note below it."""
+        """The table with as many columns as fit, and the note below it."""
         ranks = [len(column) - len(column.lstrip("?")) for column in self._columns]
-        kept = [True] * len(ranks)
+        visible = [True] * len(ranks)
         for rank in (1, 2):
-            if self._needed(kept) > self._width:
-                kept = [keep and own != rank for keep, own in zip(kept, ranks, strict=True)]
+            if self._needed(visible) > self._width:
+                visible = [keep and level != rank for keep, level in zip(visible, ranks, strict=True)]
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
-        for column in compress(self._columns, kept):
-            words = column.endswith("<")
-            justify: JustifyMethod = "left" if words else "right"
-            # Words are cut before any figure is.
+        for column in compress(self._columns, visible):
+            is_text = column.endswith("<")
+            justify: JustifyMethod = "left" if is_text else "right"
+            # Text is cut before any number is.
             table.add_column(
-                _name(column), justify=justify, header_style="dim", no_wrap=not words, overflow="ellipsis"
+                _name(column), justify=justify, header_style="dim", no_wrap=not is_text, overflow="ellipsis"
             )
         for row in self._rows:
-            table.add_row(*compress(row, kept))
-        # A table's own title and caption would be as narrow as the table.
+            table.add_row(*compress(row, visible))
+        # rich would wrap a table's title and caption to the width of the table.
         note = [Text(printable(self.note), "dim")] if self.note else []
         return Group(Text(self._title, "bold"), table, *note)
 
-    def _needed(self, kept: list[bool]) -> int:
+    def _needed(self, visible: list[bool]) -> int:
         columns = [[_name(column) for column in self._columns], *self._rows]
         widths: list[int] = [max(cell.cell_len for cell in column) for column in zip(*columns, strict=True)]
-        return sum(compress(widths, kept)) + _GAP * (sum(kept) - 1)
+        return sum(compress(widths, visible)) + _GAP * (sum(visible) - 1)
 
 
 def _name(column: str) -> Text:
     return Text(column.strip("?<"))
 
 
-def _outcomes(picture: Screen, width: int) -> RenderableType:
+def _outcomes(view: Screen, width: int) -> RenderableType:
     sheet = _Sheet("requests", width, "outcome<", "/s", "so far")
-    for row in picture.outcomes:
-        sheet.row(row.what[0], _rate(row.rate), _count(row.total))
-    if not picture.outcomes:
+    for row in view.outcomes:
+        sheet.row(row.labels[0], _rate(row.rate), _count(row.total))
+    if not view.outcomes:
         sheet.note = "none yet"
     return sheet.table()
 
 
-def _models(picture: Screen, width: int) -> RenderableType:
+def _models(view: Screen, width: int) -> RenderableType:
     columns = ("model<", "/s", "ttft p50", "?p99", "total p50", "p99", "?tok/s in", "tok/s out")
     sheet = _Sheet("models", width, *columns)
-    for row in picture.models[:_MOST_ROWS]:
+    for row in view.models[:_MAX_ROWS]:
         times = map(_time, (*row.first_token, *row.duration))
         sheet.row(row.name, _rate(row.rate), *times, _rate(row.input_rate), _rate(row.output_rate))
     return sheet.table()
 
 
-def _upstreams(picture: Screen, width: int) -> RenderableType:
+def _upstreams(view: Screen, width: int) -> RenderableType:
     columns = ("upstream<", "state<", "breaker<", "in flight", "waiting", "??/s", "failed/s")
     sheet = _Sheet("upstreams", width, *columns, "?retries/s", "?wait p50", "?p99")
-    for row in picture.upstreams[:_MOST_ROWS]:
+    for row in view.upstreams[:_MAX_ROWS]:
         sheet.row(
             row.name,
             _state(row.state),
@@ -139,53 +139,61 @@ def _upstreams(picture: Screen, width: int) -> RenderableType:
     return sheet.table()
 
 
-def _batches(picture: Screen, width: int) -> RenderableType | None:
+def _batches(view: Screen, width: int) -> RenderableType | None:
     sheet = _Sheet("batches", width, "model<", "/s", "mean size", "released by<")
-    for row in picture.batches[:_MOST_ROWS]:
-        reasons = ", ".join(f"{reason} {share:.0%}" for reason, share in row.releases.items())
+    for row in view.batches[:_MAX_ROWS]:
+        reasons = ", ".join(f"{reason} {share:.0%}" for reason, share in row.flushes.items())
         sheet.row(row.model, _rate(row.rate), "-" if row.size is None else f"{row.size:.1f}", reasons or "-")
-    return sheet.table() if picture.batches else None
+    return sheet.table() if view.batches else None
 
 
-def _happenings(picture: Screen, width: int) -> Iterable[RenderableType | None]:
-    """What need not be there: a table that is missing tells that there has been none of it."""
-    yield _counted("routed", width, picture.routed, "model<", "upstream<", "by<")
-    rate = "" if picture.hit_rate is None else f", {picture.hit_rate:.0%} hits"
-    saved = f", {picture.saved_usd:.6g} USD saved" if picture.saved_usd else ""
-    yield _counted(f"cache{rate}{saved}", width, picture.cache, "result<")
-    yield _counted("refused by limits", width, picture.limits, "key<", "limit<")
-    yield _counted("fallbacks", width, picture.fallbacks, "from<", "to<")
-    yield _counted("redis errors", width, picture.redis_errors, "kind<")
+def _events(view: Screen, width: int) -> Iterable[RenderableType | None]:
+    """Tables of what may not have happened; a missing table means that it has not."""
+    yield _last_errors(view, width)
+    yield _counters("routed", width, view.routed, "model<", "upstream<", "by<")
+    rate = "" if view.hit_rate is None else f", {view.hit_rate:.0%} hits"
+    saved = f", {view.saved_usd:.6g} USD saved" if view.saved_usd else ""
+    yield _counters(f"cache{rate}{saved}", width, view.cache, "result<")
+    yield _counters("refused by limits", width, view.limits, "key<", "limit<")
+    yield _counters("fallbacks", width, view.fallbacks, "from<", "to<")
+    yield _counters("redis errors", width, view.redis_errors, "kind<")
 
 
-def _counted(title: str, width: int, rows: list[CounterRow], *names: str) -> RenderableType | None:
+def _last_errors(view: Screen, width: int) -> RenderableType | None:
+    sheet = _Sheet("last errors", width, "upstream<", "UTC<", "why<")
+    failed = [row for row in view.upstreams if row.last_error is not None]
+    for row in failed[:_MAX_ROWS]:
+        at, why = row.last_error or ("", "")
+        sheet.row(row.name, at[11:19], why)
+    return sheet.table() if failed else None
+
+
+def _counters(title: str, width: int, rows: list[CounterRow], *names: str) -> RenderableType | None:
     sheet = _Sheet(title, width, *names, "/s", "so far")
-    for row in rows[:_MOST_ROWS]:
-        sheet.row(*row.what, _rate(row.rate), _count(row.total))
+    for row in rows[:_MAX_ROWS]:
+        sheet.row(*row.labels, _rate(row.rate), _count(row.total))
     return sheet.table() if rows else None
 
 
-def _spend(picture: Screen, width: int) -> RenderableType:
+def _spend(view: Screen, width: int) -> RenderableType:
     sheet = _Sheet("today", width, "key<", "model<", "requests", "?tokens in", "?out", "USD")
-    for row in picture.spend[:_MOST_ROWS]:
+    for row in view.spend[:_MAX_ROWS]:
         sheet.row(row.key, row.model, *map(_count, (row.requests, row.input, row.output)), usd(row.nanos))
-    if len(picture.spend) > 1:
-        rows = picture.spend
+    if len(view.spend) > 1:
+        rows = view.spend
         sums = (
             sum(row.requests for row in rows),
             sum(row.input for row in rows),
             sum(row.output for row in rows),
         )
         sheet.row("all", "", *map(_count, sums), usd(sum(row.nanos for row in rows)))
-    if picture.usage_note or not picture.spend:
-        sheet.note = picture.usage_note or "nothing yet"
+    if view.usage_note or not view.spend:
+        sheet.note = view.usage_note or "nothing yet"
     return sheet.table()
 
 
 def _state(word: str) -> Text:
-    return Text(
-        printable(word), "bold red" if word in _BAD else "green" if word in ("up", "closed") else "dim"
-    )
+    return Text(printable(word), "bold red" if word in _BAD else "green" if word in ("up", "closed") else "dim")
 
 
 def _rate(rate: float) -> str:

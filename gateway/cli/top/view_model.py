@@ -1,4 +1,4 @@
-"""The rows that the screen shows, made from the admin port's answers; no screen and no clock in here."""
+"""The rows of the screen, made from the admin port's answers, without I/O or a clock."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,17 @@ _WAIT: Final = "sluice_upstream_queue_wait_seconds"
 
 
 class UpstreamView(msgspec.Struct, frozen=True):
-    """What `/admin/upstreams` tells of one."""
+    """One upstream in `/admin/upstreams`."""
 
     state: str
     in_flight: int
     waiting: int
     breaker: str
+    last_error: Mapping[str, str] | None = None
 
 
-class Used(msgspec.Struct, frozen=True):
-    """One row of `/admin/usage`, as far as it is shown."""
+class UsedRow(msgspec.Struct, frozen=True):
+    """One row of `/admin/usage`, as far as the screen shows it."""
 
     day: str
     key: str
@@ -35,26 +36,26 @@ class Used(msgspec.Struct, frozen=True):
     cost_usd: str
 
 
-class CacheView(NamedTuple):
-    """What the admin port has said. `usage_note` tells why there is no usage."""
+class AdminAnswers(NamedTuple):
+    """The answers of the admin port. `usage_note` says why there is no usage."""
 
     series: Series
     ready: str
     upstreams: Mapping[str, UpstreamView]
-    usage: Sequence[Used]
+    usage: Sequence[UsedRow]
     usage_note: str
 
 
 class CounterRow(NamedTuple):
-    """Something that is counted: so many a second of late, so many since the gateway's start."""
+    """A counter by its labels: its recent rate per second, and its total since the gateway's start."""
 
-    what: tuple[str, ...]
+    labels: tuple[str, ...]
     rate: float
     total: float
 
 
 class ModelRow(NamedTuple):
-    """One public model; seconds, tokens a second, None where nothing was seen."""
+    """One public model: rates per second, latencies (p50, p99) in seconds or None."""
 
     name: str
     rate: float
@@ -65,7 +66,7 @@ class ModelRow(NamedTuple):
 
 
 class UpstreamRow(NamedTuple):
-    """One upstream; `wait` in seconds."""
+    """One upstream; `wait` (p50, p99) in seconds."""
 
     name: str
     state: str
@@ -76,19 +77,21 @@ class UpstreamRow(NamedTuple):
     failed: float
     retries: float
     wait: tuple[float | None, float | None]
+    last_error: tuple[str, str] | None = None
+    """When an attempt failed last (ISO 8601), and why."""
 
 
 class BatchRow(NamedTuple):
-    """The calls of one model that can be merged; `releases` are shares by reason."""
+    """The batches of one model; `flushes` are shares by flush reason."""
 
     model: str
     rate: float
     size: float | None
-    releases: dict[str, float]
+    flushes: dict[str, float]
 
 
 class SpendRow(NamedTuple):
-    """One key's use of one model today; `nanos` are nano-dollars."""
+    """One key's usage of one model today; `nanos` are nano-dollars."""
 
     key: str
     model: str
@@ -99,7 +102,7 @@ class SpendRow(NamedTuple):
 
 
 class Screen(NamedTuple):
-    """All that one screen shows. `seconds` is the time that rates are of, 0 where there are none yet."""
+    """Everything on the screen. Rates cover the last `seconds`; 0 if there are none yet."""
 
     version: str
     ready: str
@@ -122,10 +125,35 @@ class Screen(NamedTuple):
     usage_note: str
 
 
-def view_model(answers: CacheView, growth: Series, seconds: float, observed: Series) -> Screen:
-    """The rows. `growth` within `seconds` makes the rates, `observed` the latencies and the batches."""
+def without_zeroes(view: Screen) -> Screen:
+    """The screen without the rows in which nothing has happened lately and nothing waits."""
+    upstreams = [
+        row
+        for row in view.upstreams
+        if row.rate or row.failed or row.in_flight or row.waiting or row.state == "down" or row.breaker != "closed"
+    ]
+    return view._replace(
+        outcomes=_moving(view.outcomes),
+        models=[row for row in view.models if row.rate],
+        upstreams=upstreams,
+        batches=[row for row in view.batches if row.rate],
+        limits=_moving(view.limits),
+        fallbacks=_moving(view.fallbacks),
+        redis_errors=_moving(view.redis_errors),
+        routed=_moving(view.routed),
+        cache=_moving(view.cache),
+        spend=[row for row in view.spend if row.requests],
+    )
+
+
+def _moving(rows: list[CounterRow]) -> list[CounterRow]:
+    return [row for row in rows if row.rate]
+
+
+def view_model(answers: AdminAnswers, growth: Series, seconds: float, observed: Series) -> Screen:
+    """The screen's rows: rates from `growth` within `seconds`, latencies and batches from `observed`."""
     now = answers.series
-    make = _Maker(now, growth, seconds, observed)
+    rows = _RowBuilder(now, growth, seconds, observed)
     (version, *_) = [*now.by("version", "sluice_build_info"), "?"]
     return Screen(
         version,
@@ -134,15 +162,15 @@ def view_model(answers: CacheView, growth: Series, seconds: float, observed: Ser
         now.has("sluice_config_reload_success") and not now.total("sluice_config_reload_success"),
         bool(now.total("sluice_redis_up")) if now.has("sluice_redis_up") else None,
         seconds,
-        make.counted("sluice_requests_total", "outcome"),
-        make.models(),
-        make.upstreams(answers.upstreams),
-        make.batches(),
-        make.counted("sluice_limit_rejections_total", "key", "limit"),
-        make.counted("sluice_fallbacks_total", "from_model", "to_model"),
-        make.counted("sluice_redis_errors_total", "kind"),
-        make.counted("sluice_routing_decisions_total", "model", "upstream", "reason"),
-        make.counted("sluice_cache_requests_total", "result"),
+        rows.counted("sluice_requests_total", "outcome"),
+        rows.models(),
+        rows.upstreams(answers.upstreams),
+        rows.batches(),
+        rows.counted("sluice_limit_rejections_total", "key", "limit"),
+        rows.counted("sluice_fallbacks_total", "from_model", "to_model"),
+        rows.counted("sluice_redis_errors_total", "kind"),
+        rows.counted("sluice_routing_decisions_total", "model", "upstream", "reason"),
+        rows.counted("sluice_cache_requests_total", "result"),
         hit_rate(observed.by("result", "sluice_cache_requests_total")),
         now.total("sluice_cache_saved_usd_total"),
         spend(answers.usage),
@@ -150,7 +178,7 @@ def view_model(answers: CacheView, growth: Series, seconds: float, observed: Ser
     )
 
 
-class _Maker:
+class _RowBuilder:
     def __init__(self, now: Series, growth: Series, seconds: float, observed: Series) -> None:
         self._now, self._growth, self._seconds, self._observed = now, growth, seconds, observed
 
@@ -158,17 +186,17 @@ class _Maker:
         return self._growth.total(name, **labels) / self._seconds if self._seconds else 0.0
 
     def counted(self, name: str, *labels: str) -> list[CounterRow]:
-        """The busiest first; what has never happened is left out."""
-        seen = defaultdict[tuple[str, ...], float](float)
-        for (own, pairs), value in self._now.values.items():
-            if own == name:
-                seen[tuple(dict(pairs).get(label, "") for label in labels)] += value
+        """The busiest first, without counters that are 0."""
+        totals = defaultdict[tuple[str, ...], float](float)
+        for (series_name, pairs), value in self._now.values.items():
+            if series_name == name:
+                totals[tuple(dict(pairs).get(label, "") for label in labels)] += value
         rows = [
-            CounterRow(what, self.rate(name, **dict(zip(labels, what, strict=True))), total)
-            for what, total in seen.items()
+            CounterRow(values, self.rate(name, **dict(zip(labels, values, strict=True))), total)
+            for values, total in totals.items()
             if total
         ]
-        return sorted(rows, key=lambda row: (-row.rate, -row.total, row.what))
+        return sorted(rows, key=lambda row: (-row.rate, -row.total, row.labels))
 
     def models(self) -> list[ModelRow]:
         rows = [
@@ -184,22 +212,23 @@ class _Maker:
         ]
         return sorted(rows, key=lambda row: (-row.rate, row.name))
 
-    def upstreams(self, seen: Mapping[str, UpstreamView]) -> list[UpstreamRow]:
+    def upstreams(self, views: Mapping[str, UpstreamView]) -> list[UpstreamRow]:
         rows = []
-        for name, one in seen.items():
+        for name, view in views.items():
             results = self._growth.by("result", "sluice_upstream_attempts_total", upstream=name)
             failed = sum(count for result, count in results.items() if result not in ("success", "ignore"))
             rows.append(
                 UpstreamRow(
                     name,
-                    one.state,
-                    one.breaker,
-                    one.in_flight,
-                    one.waiting,
+                    view.state,
+                    view.breaker,
+                    view.in_flight,
+                    view.waiting,
                     self.rate("sluice_upstream_attempts_total", upstream=name),
                     failed / self._seconds if self._seconds else 0.0,
                     self.rate("sluice_retries_total", upstream=name),
                     self._spread(_WAIT, upstream=name),
+                    (error.get("at", ""), error.get("message", "")) if (error := view.last_error) else None,
                 )
             )
         return rows
@@ -207,14 +236,14 @@ class _Maker:
     def batches(self) -> list[BatchRow]:
         rows = []
         for model in self._now.by("model", "sluice_batch_size_count"):
-            releases = self._observed.by("flush_reason", "sluice_batch_wait_seconds_count", model=model)
-            whole = sum(releases.values())
+            flushes = self._observed.by("flush_reason", "sluice_batch_wait_seconds_count", model=model)
+            total = sum(flushes.values())
             rows.append(
                 BatchRow(
                     model,
                     self.rate("sluice_batch_size_count", model=model),
                     self._observed.mean("sluice_batch_size", model=model),
-                    {reason: count / whole for reason, count in sorted(releases.items()) if count},
+                    {reason: count / total for reason, count in sorted(flushes.items()) if count},
                 )
             )
         return rows
@@ -227,13 +256,13 @@ class _Maker:
 
 
 def hit_rate(results: Mapping[str, float]) -> float | None:
-    """Hits among the calls that could have been some; None of none."""
-    asked = sum(results.get(result, 0.0) for result in ("hit", "miss", "collapsed"))
-    return results.get("hit", 0.0) / asked if asked else None
+    """The share of hits among the cacheable requests; None without any."""
+    requests = sum(results.get(result, 0.0) for result in ("hit", "miss", "collapsed"))
+    return results.get("hit", 0.0) / requests if requests else None
 
 
-def spend(usage: Sequence[Used]) -> list[SpendRow]:
-    """Of the newest day only, upstreams put together; the dearest first. ValueError for what is no amount."""
+def spend(usage: Sequence[UsedRow]) -> list[SpendRow]:
+    """The rows of the newest day, upstreams added up, the most expensive first. ValueError for bad data."""
     newest = max((row.day for row in usage), default="")
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in usage:
@@ -241,5 +270,5 @@ def spend(usage: Sequence[Used]) -> list[SpendRow]:
             numbers = row.requests, row.input, row.output, parse_usd(row.cost_usd)
             before = sums[row.key, row.model]
             sums[row.key, row.model] = [a + b for a, b in zip(before, numbers, strict=True)]
-    rows = [SpendRow(*who, *numbers) for who, numbers in sums.items()]
+    rows = [SpendRow(*key, *numbers) for key, numbers in sums.items()]
     return sorted(rows, key=lambda row: (-row.nanos, -row.requests, row.key, row.model))

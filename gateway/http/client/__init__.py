@@ -1,1 +1,1 @@
-"""gateway/http/client"""
+"""The upstream side: transports, connection pools, stream relay, health checks and probes."""

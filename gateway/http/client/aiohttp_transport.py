@@ -1,24 +1,29 @@
-"""Upstream connections by aiohttp's client, with everything off that a proxy must not do.
+"""The `aiohttp` transport: aiohttp's client without the features a gateway must not have.
 
-No redirects (they would carry the key along), no cookies (they would be shared between clients), no
-decompression, no limit on connections (limits are the gateway's own). Of the environment only HTTP_PROXY,
-HTTPS_PROXY and NO_PROXY count, not ~/.netrc: an HTTP proxy is what this transport is chosen for.
+No redirects (they would forward the key), no cookies (clients would share them), no decompression and no
+connection limit (the gateway has its own). It honours HTTP_PROXY, HTTPS_PROXY and NO_PROXY, the reason to
+choose this transport, but not ~/.netrc. It sends nothing again by itself: a reused connection that closes
+fails the attempt.
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
+from weakref import WeakKeyDictionary
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
+from gateway.core.clock import Clock, monotonic
 from gateway.core.errors import (
     CONNECT,
     INVALID,
     RESET,
-    TLS,
     TOTAL,
     UPSTREAM_ERROR,
     UPSTREAM_INVALID_RESPONSE,
@@ -27,21 +32,74 @@ from gateway.core.errors import (
     Cause,
     UpstreamFailure,
 )
-from gateway.http.client.transport import MAX_HEADER_BYTES, POOL_KEEPALIVE_S, BodySink, Exchange, Pieces
+from gateway.http.client.connect_errors import failure_of, out_of_descriptors
+from gateway.http.client.resolver import AiohttpResolver, Resolver
+from gateway.http.client.transport import (
+    MAX_AGE_S,
+    MAX_HEADER_BYTES,
+    POOL_KEEPALIVE_S,
+    BodySink,
+    Exchange,
+    Pieces,
+    too_large,
+)
+from gateway.http.descriptors import Descriptors
 
-_ONE_WRITE = 256 * 1024  # bytes up to which joining the pieces is cheaper than sending them one by one
+_ONE_WRITE = 256 * 1024  # bytes up to which one joined write is cheaper than one write per piece
+
+
+class _Connector(aiohttp.TCPConnector):
+    """A connector that reuses no connection older than MAX_AGE_S."""
+
+    def __init__(self, clock: Clock, **options: Any) -> None:
+        super().__init__(**options)
+        self._clock = clock
+        self._opened: WeakKeyDictionary[object, float] = WeakKeyDictionary()
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        """See aiohttp."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            now = self._clock()
+            if now - self._opened.setdefault(connection.protocol, now) < MAX_AGE_S:
+                return connection
+            connection.close()
 
 
 class AiohttpTransport:
     """A `Transport` over one ClientSession."""
 
-    def __init__(self, name: str, base_url: str, headers: Sequence[tuple[str, str]]) -> None:
-        """`headers` go out with every call. Must be created inside the event loop."""
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        headers: Sequence[tuple[str, str]],
+        clock: Clock = monotonic,
+        *,
+        tls: ssl.SSLContext | None = None,
+        resolver: Resolver | None = None,
+        descriptors: Descriptors | None = None,
+    ) -> None:
+        """`headers` are sent with every call. Must be created inside the event loop.
+
+        `tls` is the context for an address with https, by default that of the system.
+        """
+        self._descriptors = descriptors or Descriptors()
         self._name = name
         self._base_url = base_url.rstrip("/")
         self._proxy = proxy_for(base_url)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_KEEPALIVE_S, ttl_dns_cache=10),
+            connector=_Connector(
+                clock,
+                limit=0,
+                keepalive_timeout=POOL_KEEPALIVE_S,
+                ttl_dns_cache=10,
+                resolver=AiohttpResolver(resolver or Resolver()),
+                ssl=tls or True,
+                socket_factory=self._socket,
+            ),
             headers=list(headers),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -58,49 +116,62 @@ class AiohttpTransport:
         body: Pieces,
         connect_s: float,
         deadline: float,
-        late: Cause,
+        timeout_cause: Cause,
+        resend: bool = True,
     ) -> Exchange:
-        """POST and wait for the head, as `Transport` says."""
+        """See `Transport.send`."""
         length = sum(map(len, body))
-        data = b"".join(body) if length <= _ONE_WRITE else _each(body)
+        fields = [*headers, ("content-length", str(length))]
         try:
             async with asyncio.timeout_at(deadline):
-                answer = await self._session.post(
-                    URL(self._base_url + path, encoded=True),
-                    data=data,
-                    headers=[*headers, ("content-length", str(length))],
-                    allow_redirects=False,
-                    proxy=self._proxy,
-                    timeout=aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s),
-                )
+                try:
+                    answer = await self._post(path, fields, body, length, connect_s)
+                except aiohttp.ClientConnectorError as error:
+                    if not out_of_descriptors(error.os_error) or not await self._descriptors.relieve():
+                        raise
+                    answer = await self._post(path, fields, body, length, connect_s)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._failure(error, late) from error
-        # Two things that aiohttp's client lets pass.
+            raise self._failure(error, timeout_cause) from error
+        # Two defects that aiohttp's client accepts.
         if answer.status < 200 or answer.headers.get("transfer-encoding", "chunked").lower() != "chunked":
             answer.close()
             raise malformed(self._name)
         return AiohttpExchange(self._name, answer)
 
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        sock = socket.socket(*address[:3])
+        self._descriptors.note_upstream(sock.fileno())
+        return sock
+
+    async def _post(
+        self, path: str, fields: list[tuple[str, str]], body: Pieces, length: int, connect_s: float
+    ) -> aiohttp.ClientResponse:
+        return await self._session.post(
+            URL(self._base_url + path, encoded=True),
+            data=b"".join(body) if length <= _ONE_WRITE else _each(body),
+            headers=fields,
+            allow_redirects=False,
+            proxy=self._proxy,
+            timeout=aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s),
+        )
+
     async def close(self) -> None:
         """Close the session and its connections."""
         await self._session.close()
 
-    def _failure(self, error: Exception, late: Cause) -> UpstreamFailure:
+    def _failure(self, error: Exception, timeout_cause: Cause) -> UpstreamFailure:
         name = self._name
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            message = f"Upstream `{name}` did not accept a connection in time."
+            message = f"Upstream `{name}` cannot be reached: its host did not accept a connection in time."
             return UpstreamFailure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT)
         if isinstance(error, TimeoutError):
             message = f"Upstream `{name}` did not begin to answer in time."
-            return UpstreamFailure(UPSTREAM_TIMEOUT, message, cause=late)
-        if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError | ssl.SSLError):
-            return UpstreamFailure(
-                UPSTREAM_ERROR, f"The TLS handshake with upstream `{name}` failed.", cause=TLS
-            )
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return UpstreamFailure(
-                UPSTREAM_UNAVAILABLE, f"Upstream `{name}` cannot be reached.", cause=CONNECT
-            )
+            return UpstreamFailure(UPSTREAM_TIMEOUT, message, cause=timeout_cause)
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            message = f"The proxy has no way to upstream `{name}`: it answered with status {error.status}."
+            return UpstreamFailure(UPSTREAM_UNAVAILABLE, message, cause=CONNECT)
+        if (cause := connect_cause(error)) is not None:
+            return failure_of(name, cause)
         if isinstance(error, aiohttp.ClientResponseError | ValueError):
             return malformed(name)
         message = f"Upstream `{name}` closed the connection before it answered."
@@ -113,14 +184,14 @@ class AiohttpExchange:
     def __init__(self, name: str, answer: aiohttp.ClientResponse) -> None:
         self._name = name
         self._answer = answer
-        self._pumping: asyncio.Task[None] | None = None
-        self._go_on = asyncio.Event()
-        self._go_on.set()
+        self._pump_task: asyncio.Task[None] | None = None
+        self._reading = asyncio.Event()
+        self._reading.set()
         self.status = answer.status
         self.headers: Mapping[str, str] = answer.headers
 
     async def read(self, limit: int, deadline: float) -> bytes:
-        """The whole body, as `Exchange` says."""
+        """See `Exchange.read`."""
         pieces: list[bytes] = []
         length = 0
         content = self._answer.content
@@ -130,8 +201,7 @@ class AiohttpExchange:
                     length += len(piece)
                     if length > limit:
                         self.abort()
-                        message = f"The answer of upstream `{self._name}` is too large."
-                        raise UpstreamFailure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
+                        raise too_large(self._name, limit)
                     pieces.append(piece)
         except TimeoutError as error:
             self.abort()
@@ -139,53 +209,61 @@ class AiohttpExchange:
             raise UpstreamFailure(UPSTREAM_TIMEOUT, message, cause=TOTAL) from error
         except (aiohttp.ClientError, OSError) as error:
             self.abort()
-            raise self._died(error) from error
+            raise self._cut_short() from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def pump(self, sink: BodySink) -> None:
         """Start the task that feeds the sink."""
-        self._pumping = asyncio.get_running_loop().create_task(self._pump(sink))
+        self._pump_task = asyncio.get_running_loop().create_task(self._pump(sink))
 
     async def _pump(self, sink: BodySink) -> None:
         content = self._answer.content
         try:
             while piece := await content.readany():
                 sink.data(piece)
-                if not self._go_on.is_set():
-                    await self._go_on.wait()
-        except (aiohttp.ClientError, OSError) as error:
+                if not self._reading.is_set():
+                    await self._reading.wait()
+        except (aiohttp.ClientError, OSError):
             self._answer.close()
-            sink.failed(self._died(error))
+            sink.failed(self._cut_short())
         else:
             sink.ended()
 
     def pause(self) -> None:
-        """No more pieces; aiohttp then pauses the socket once its own small buffer is full."""
-        self._go_on.clear()
+        """Stop reading; aiohttp pauses the socket once its own small buffer is full."""
+        self._reading.clear()
 
     def resume(self) -> None:
-        """Go on."""
-        self._go_on.set()
+        """Continue reading."""
+        self._reading.set()
 
     def abort(self) -> None:
-        """Close the connection; one whose answer has been read to its end is in the pool already."""
-        if self._pumping is not None and self._pumping is not asyncio.current_task():
-            self._pumping.cancel()
+        """Close the connection, unless its answer is complete and it is back in the pool."""
+        if self._pump_task is not None and self._pump_task is not asyncio.current_task():
+            self._pump_task.cancel()
         self._answer.close()
 
-    def _died(self, error: Exception) -> UpstreamFailure:
+    def _cut_short(self) -> UpstreamFailure:
         return UpstreamFailure(UPSTREAM_ERROR, f"Upstream `{self._name}` broke off its answer.", cause=RESET)
 
 
 def malformed(name: str) -> UpstreamFailure:
-    """The failure of an upstream that does not speak HTTP/1.1 as it should."""
-    return UpstreamFailure(
-        UPSTREAM_INVALID_RESPONSE, f"Upstream `{name}` answered with malformed HTTP.", cause=INVALID
-    )
+    """The failure of an upstream whose answer is not valid HTTP/1.1."""
+    return UpstreamFailure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{name}` answered with malformed HTTP.", cause=INVALID)
+
+
+def connect_cause(error: BaseException) -> OSError | None:
+    """The system's error behind aiohttp's, if a connection or a TLS handshake failed, or None."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        inner: Exception = error.certificate_error
+        return inner if isinstance(inner, OSError) else None
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error
+    return error if isinstance(error, ssl.SSLError) else None
 
 
 def proxy_for(base_url: str) -> str | None:
-    """The HTTP proxy that the environment names for this address."""
+    """The HTTP proxy that the environment names for this address, or None."""
     parts = urlsplit(base_url)
     if proxy_bypass(parts.netloc):
         return None

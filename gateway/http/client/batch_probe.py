@@ -1,8 +1,10 @@
-"""What an engine offers beyond OpenAI's API: found out with a call that cannot generate anything."""
+"""Which engines have the batch endpoint of chat, found out by a request that cannot generate anything."""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Final
+
+from aiolimiter import AsyncLimiter
 
 from gateway.core.call import BATCH_CHAT
 from gateway.core.clock import Clock
@@ -10,18 +12,18 @@ from gateway.core.errors import UpstreamFailure
 from gateway.http.client.upstream import UpstreamClient
 from gateway.telemetry.logging import logger
 
-_PATIENCE_S: Final = 5.0
-_AGAIN_S: Final = 60.0
-"""Seconds after which an engine that could not be asked, or offered nothing, is asked again."""
-_STILL_S: Final = 300.0
-"""Seconds for which an offer stands: another engine may have taken the place of the one that was asked."""
+_TIMEOUT_S: Final = 5.0
+_PROBE_INTERVAL_S: Final = 60.0
+"""At most one probe per upstream in this time."""
+_VALID_S: Final = 300.0
+"""A positive result is used this long without a new probe; the engine may have been replaced since."""
 
 
 class BatchEndpointProbe:
     """Which upstreams take several conversations in one call (`POST /v1/chat/completions/batch`).
 
-    Only those are asked that are named here (vLLM's), the first time that somebody wants to know. The request
-    has no conversation in it: an engine that has the route refuses the request, others do not know the path.
+    Only the given upstreams (vLLM's) are probed, when `batch_chat` is first called for them. The request has
+    no conversation in it: an engine with the endpoint rejects the request, others do not know the path.
     """
 
     def __init__(
@@ -30,49 +32,59 @@ class BatchEndpointProbe:
         clock: Clock,
         before: "BatchEndpointProbe | None" = None,
     ) -> None:
-        """What `before` has found out of the same servers is known from the start."""
+        """Takes over from `before`, of the previous config, the results for unchanged upstreams."""
         self._upstreams = upstreams
         self._clock = clock
-        self._offered = {} if before is None else before._of(upstreams)
-        self._ask_again_at: dict[str, float] = {
-            name: before._ask_again_at[name] if before is not None and self._offered.get(name) else 0.0
-            for name in upstreams
-        }
-        self._asking: set[asyncio.Task[None]] = set()
+        unchanged = set() if before is None else before._same(upstreams)
+        self._supported: set[str] = set()
+        self._valid_until = dict.fromkeys(upstreams, 0.0)
+        self._limiters = {name: AsyncLimiter(1, _PROBE_INTERVAL_S) for name in upstreams}
+        if before is not None:
+            self._supported = before._supported & unchanged
+            for name in self._supported:
+                self._valid_until[name] = before._valid_until[name]
+                self._limiters[name] = before._limiters[name]
+        self._probing: dict[str, asyncio.Task[None]] = {}
 
     def batch_chat(self, upstream: str) -> bool:
-        """Whether it does, as far as is known now; asks in the background now and then."""
-        offered = self._offered.get(upstream, False)
-        if upstream in self._upstreams and (now := self._clock()) >= self._ask_again_at[upstream]:
-            self._ask_again_at[upstream] = now + _AGAIN_S
-            task = asyncio.create_task(self._ask(self._upstreams[upstream]))
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
-        return offered
+        """Whether it has the endpoint, as far as is known; now and then starts a probe in the background."""
+        if (
+            upstream in self._upstreams
+            and upstream not in self._probing
+            and self._clock() >= self._valid_until[upstream]
+        ):
+            task = asyncio.create_task(self._probe(self._upstreams[upstream]))
+            self._probing[upstream] = task
+            task.add_done_callback(lambda _: self._probing.pop(upstream, None))
+        return upstream in self._supported
 
-    def _of(self, upstreams: Mapping[str, UpstreamClient]) -> dict[str, bool]:
-        """Of those that it knows by the same pool of connections."""
+    def _same(self, upstreams: Mapping[str, UpstreamClient]) -> set[str]:
+        """The names that stand for the same connection pool here and there."""
         return {
-            name: self._offered.get(name, False)
-            for name, one in upstreams.items()
-            if name in self._upstreams and self._upstreams[name].transport is one.transport
+            name
+            for name, client in upstreams.items()
+            if name in self._upstreams and self._upstreams[name].transport is client.transport
         }
 
-    async def _ask(self, upstream: UpstreamClient) -> None:
-        try:
-            status = await upstream.probe(BATCH_CHAT, b'{"messages":[]}', self._clock() + _PATIENCE_S)
-        except UpstreamFailure:
+    async def _probe(self, upstream: UpstreamClient) -> None:
+        async with self._limiters[upstream.name]:  # waits until a minute after the last probe
+            deadline = self._clock() + _TIMEOUT_S
+            try:
+                status = await upstream.probe(BATCH_CHAT, b'{"messages":[]}', deadline)
+            except UpstreamFailure:
+                return
+        if status not in (400, 422):
+            self._supported.discard(upstream.name)
             return
-        before, offered = self._offered.get(upstream.name, False), status in (400, 422)
-        self._offered[upstream.name] = offered
-        if offered:
-            self._ask_again_at[upstream.name] = self._clock() + _STILL_S
-        if offered and not before:
+        self._valid_until[upstream.name] = self._clock() + _VALID_S
+        if upstream.name not in self._supported:
+            self._supported.add(upstream.name)
             logger.info("short chats may share a call", extra={"upstream": upstream.name})
 
     async def close(self) -> None:
-        """Ask nobody any more."""
-        for task in tuple(self._asking):
+        """Cancels the probes."""
+        tasks = tuple(self._probing.values())
+        for task in tasks:
             task.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking)
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,8 +1,9 @@
-"""What engines say of their own load: their metrics, read about once a second and never waited for."""
+"""Polls the `/metrics` page of engines for their load, about once a second. No call waits for it."""
 
 import asyncio
 import math
 import re
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -11,13 +12,15 @@ import aiohttp
 from yarl import URL
 
 from gateway.core.clock import Clock
+from gateway.http.client.resolver import AiohttpResolver, Resolver
+from gateway.http.client.tls import client_context
 from gateway.routing.load import EngineLoad
 
-EVERY_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 STALE_S: Final = 3.0
-"""What is older is no news any more."""
-_PATIENCE_S: Final = 1.0
-_LONGEST: Final = 4 * 1024 * 1024
+"""Seconds after which a reading is ignored."""
+_TIMEOUT_S: Final = 1.0
+_MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 
 _NAMES: Final = {
     "vllm": (
@@ -33,18 +36,19 @@ _NAMES: Final = {
     ),
 }
 KINDS: Final = tuple(_NAMES)
-_Forms = tuple[tuple[re.Pattern[bytes], ...], ...]
+_Patterns = tuple[tuple[re.Pattern[bytes], ...], ...]
 
 
 class MetricsSource(NamedTuple):
-    """Where an engine's metrics are, and what is sent along to get them."""
+    """An engine to poll: its kind, its base URL, the headers to send and its `ca_file`."""
 
     kind: str
     base_url: str
     headers: Sequence[tuple[str, str]]
+    ca_file: str | None = None
 
 
-def _forms(kind: str) -> _Forms:
+def _compile(kind: str) -> _Patterns:
     return tuple(
         tuple(re.compile(rb"^%b(?:\{[^\n]*\})? ([0-9.eE+-]{1,32})" % name.encode(), re.M) for name in names)
         for names in _NAMES[kind]
@@ -52,43 +56,44 @@ def _forms(kind: str) -> _Forms:
 
 
 def read(kind: str, page: bytes) -> EngineLoad | None:
-    """The load in a page of Prometheus text; None where it does not tell both numbers.
+    """The load in a page of Prometheus text; None if running or waiting calls are missing.
 
-    An engine of several ranks has a series for each: their calls add up, the fullest cache counts.
+    An engine with several ranks has one series per rank: calls are summed, the fullest cache counts.
     """
-    running, waiting, kv = (_values(page, names) for names in _FORMS[kind])
+    running, waiting, kv = (_values(page, patterns) for patterns in _PATTERNS[kind])
     if not running or not waiting or not math.isfinite(sum(running) + sum(waiting)):
         return None
     return EngineLoad(int(sum(running)), int(sum(waiting)), max(kv) if kv else None)
 
 
-def _values(page: bytes, names: Iterable[re.Pattern[bytes]]) -> list[float]:
-    for form in names:
-        found = form.findall(page)
-        if found:
+def _values(page: bytes, patterns: Iterable[re.Pattern[bytes]]) -> list[float]:
+    for pattern in patterns:
+        numbers = pattern.findall(page)
+        if numbers:
             try:
-                return [float(one) for one in found]
+                return [float(number) for number in numbers]
             except ValueError:
                 return []
     return []
 
 
-_FORMS: Final[Mapping[str, _Forms]] = {kind: _forms(kind) for kind in _NAMES}
+_PATTERNS: Final[Mapping[str, _Patterns]] = {kind: _compile(kind) for kind in _NAMES}
 
 
 class EngineMetricsPoller:
-    """Knows the load of these engines. Must be made inside the loop; has one task for each of them.
+    """The current load of these engines, with one polling task each. Must be created inside the event loop.
 
-    An engine that does not answer is simply not known about: the gateway still knows what it has sent there.
+    The load of an engine that does not answer is unknown; the gateway still counts its own calls there.
     """
 
-    def __init__(self, sources: Mapping[str, MetricsSource], clock: Clock) -> None:
+    def __init__(self, sources: Mapping[str, MetricsSource], clock: Clock, resolver: Resolver | None = None) -> None:
         self.sources = sources
         self._clock = clock
-        self._seen: dict[str, tuple[float, EngineLoad]] = {}
+        self._readings: dict[str, tuple[float, EngineLoad]] = {}
         self._session = (
             aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=_PATIENCE_S),
+                connector=aiohttp.TCPConnector(resolver=AiohttpResolver(resolver or Resolver())),
+                timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
             )
@@ -96,46 +101,46 @@ class EngineMetricsPoller:
             else None
         )
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._follow(name, one)) for name, one in sources.items()]
+        self._tasks = [loop.create_task(self._poll(name, source)) for name, source in sources.items()]
 
     def of(self, upstream: str, now: float) -> EngineLoad | None:
-        """What it said at most STALE_S ago."""
-        seen = self._seen.get(upstream)
-        return seen[1] if seen is not None and now - seen[0] <= STALE_S else None
+        """The engine's load, read at most STALE_S ago, or None."""
+        reading = self._readings.get(upstream)
+        return reading[1] if reading is not None and now - reading[0] <= STALE_S else None
 
     def view(self, upstream: str) -> dict[str, object] | None:
-        """The same for the admin port; None where nothing is known, or nobody is asked."""
-        engine = self.of(upstream, self._clock())
-        return None if engine is None else engine._asdict()
+        """The engine's load for the admin port; None if it is unknown or not polled."""
+        load = self.of(upstream, self._clock())
+        return None if load is None else load._asdict()
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop polling."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
-    async def _follow(self, name: str, source: MetricsSource) -> None:
-        url = metrics_url(source.base_url)
+    async def _poll(self, name: str, source: MetricsSource) -> None:
+        url, tls = metrics_url(source.base_url), client_context(source.base_url, source.ca_file)
         while True:
-            page = await self._page(url, source.headers)
-            engine = read(source.kind, page) if page is not None else None
-            if engine is not None:
-                self._seen[name] = self._clock(), engine
-            await asyncio.sleep(EVERY_S)  # noqa: TID251 - the pace of a background look
+            page = await self._fetch(url, source.headers, tls)
+            load = read(source.kind, page) if page is not None else None
+            if load is not None:
+                self._readings[name] = self._clock(), load
+            await asyncio.sleep(POLL_INTERVAL_S)  # noqa: TID251 - the pace of a background poll
 
-    async def _page(self, url: URL, headers: Sequence[tuple[str, str]]) -> bytes | None:
+    async def _fetch(self, url: URL, headers: Sequence[tuple[str, str]], tls: ssl.SSLContext | None) -> bytes | None:
         if self._session is None:
             return None
         try:
-            async with self._session.get(url, headers=list(headers), allow_redirects=False) as answer:
+            async with self._session.get(url, headers=list(headers), allow_redirects=False, ssl=tls or True) as answer:
                 if answer.status != 200:
                     return None
                 page = b""
                 async for piece in answer.content.iter_any():
                     page += piece
-                    if len(page) > _LONGEST:
+                    if len(page) > _MAX_PAGE_BYTES:
                         return None
                 return page
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
@@ -143,7 +148,7 @@ class EngineMetricsPoller:
 
 
 def metrics_url(base_url: str) -> URL:
-    """`/metrics` beside the `/v1` of an engine."""
+    """The URL of `/metrics` next to an engine's `/v1`."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/").removesuffix("/v1")
     return URL(urlunsplit((parts.scheme, parts.netloc, f"{path}/metrics", "", "")), encoded=True)

@@ -1,53 +1,58 @@
-"""The end of the pipeline: one attempt at the upstream, judged before a byte of it counts as an answer."""
+"""The end of the pipeline: one attempt at an upstream, checked before any byte of it becomes the answer."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
-from gateway.core.call import Call, Reply, Route
+from gateway.core.call import Call, Candidate, Reply, Route
 from gateway.core.clock import Clock
 from gateway.core.errors import (
     INVALID,
+    STATUS,
     UPSTREAM_INVALID_RESPONSE,
     UPSTREAM_UNAVAILABLE,
     Rejection,
     UpstreamFailure,
 )
+from gateway.http.client.sniffed_stream import SniffedStream
 from gateway.http.client.stream_relay import StreamRelay
 from gateway.http.client.tcp_health import TcpHealthChecker
 from gateway.http.client.transport import Exchange
 from gateway.http.client.upstream import LONGEST_ERROR, UpstreamClient
 from gateway.http.ticker import Ticker
-from gateway.usage.call_usage import charge, wasted
-from gateway.wire.http import header_policy as wire_headers
+from gateway.usage.call_usage import add_failed_usage, charge
+from gateway.wire.http import header_policy
 from gateway.wire.json import splice
-from gateway.wire.openai import peek as openai
-from gateway.wire.openai import usage
+from gateway.wire.openai import peek, usage
 from gateway.wire.openai.chunks import ChunkReader
 
 ERROR_BODY_S = 5.0
-"""Seconds that an upstream has for the body of an error; its status says most."""
+"""Seconds to wait for the body of an error answer; the status alone says most."""
+
+_SEARCHED = 256 * 1024
+"""Bytes of a whole answer without `usage` up to which its usage is searched for elsewhere."""
 
 
 class Forward:
-    """The terminal handler. Raises Failure; whatever else happens, the connection is not left behind."""
+    """The terminal handler. Raises UpstreamFailure; on every exit the connection is returned or closed."""
 
     def __init__(
         self,
         upstreams: Mapping[str, UpstreamClient],
-        max_body: int,
-        sweep: Ticker,
+        max_answer: int,
+        ticker: Ticker,
         reachability: TcpHealthChecker,
         learn: Callable[[str, Mapping[str, str]], None],
         clock: Clock,
         estimate: Callable[[Call], object] | None = None,
     ) -> None:
-        """`learn(upstream, headers)` hears what each answer says of the upstream's own limits.
+        """`learn(upstream, headers)` receives every answer's headers, which may carry the upstream's limits.
 
-        `estimate` fills in `call.estimate`, for answers that tell no usage.
+        `estimate` fills in `call.estimate` for answers without usage.
         """
         self._upstreams = upstreams
-        self._max_body = max_body
-        self._sweep = sweep
+        self._max_answer = max_answer
+        self._ticker = ticker
         self._reachability = reachability
         self._learn = learn
         self._clock = clock
@@ -63,9 +68,9 @@ class Forward:
             call.batch.materialise(call)
         call.attempts += 1
         call.sent_at, call.answered_at = self._clock(), 0.0
-        asks = upstream.usage_edits(call)
+        usage_edits = upstream.usage_edits(call)
         try:
-            exchange = await upstream.send(call, candidate, asks)
+            exchange = await upstream.send(call, candidate, usage_edits)
         except UpstreamFailure as failure:
             if failure.kind is UPSTREAM_UNAVAILABLE:
                 self._reachability.note(upstream.name, reachable=False)
@@ -74,56 +79,80 @@ class Forward:
         try:
             if not 200 <= exchange.status < 300:
                 error = await self._error_body(exchange, upstream)
-                if asks and exchange.status in (400, 422):
-                    again = await upstream.resend_without_usage(call, candidate, error)
-                    if again is not None:
-                        exchange, asks, error = again, (), b""
-                        if not 200 <= exchange.status < 300:
-                            error = await self._error_body(exchange, upstream)
-                if not 200 <= exchange.status < 300:
-                    raise self._refused(exchange, upstream, call, error)
-            self._heard(exchange, upstream, call)
-            if call.stream:
-                return await self._stream(exchange, upstream, call, route, strip_usage=bool(asks))
-            return await self._whole(exchange, upstream, call, route)
+                if not usage_edits or not upstream.refuses_usage(exchange.status, error):
+                    raise self._failure(exchange, upstream, call, error)
+            else:
+                self._note_headers(exchange, upstream, call)
+                if not call.stream:
+                    return await self._whole(exchange, upstream, call, route)
+                try:
+                    return await self._stream(exchange, upstream, call, route, strip_usage=bool(usage_edits))
+                except UpstreamFailure as failure:
+                    status = failure.status if failure.cause == STATUS else None
+                    words = failure.message.encode()
+                    if not usage_edits or status is None or not upstream.refuses_usage(status, words):
+                        raise
         except BaseException:
             exchange.abort()
             raise
+        exchange.abort()
+        return await self._stream_without_usage(upstream, call, route, candidate)
 
-    def _heard(self, exchange: Exchange, upstream: UpstreamClient, call: Call) -> None:
-        call.upstream_headers = _passing(exchange.headers)
+    async def _stream_without_usage(
+        self, upstream: UpstreamClient, call: Call, route: Route, candidate: Candidate
+    ) -> Reply:
+        """A second try after a refusal that may be about asking for usage; remembered if it helps."""
+        call.attempts += 1
+        exchange = await upstream.send(call, candidate)
+        try:
+            if not 200 <= exchange.status < 300:
+                raise self._failure(exchange, upstream, call, await self._error_body(exchange, upstream))
+            self._note_headers(exchange, upstream, call)
+            reply = await self._stream(exchange, upstream, call, route, strip_usage=False)
+        except BaseException:
+            exchange.abort()
+            raise
+        upstream.stop_asking(candidate)
+        return reply
+
+    def _note_headers(self, exchange: Exchange, upstream: UpstreamClient, call: Call) -> None:
+        call.upstream_headers = _forwarded(exchange.headers)
         self._learn(upstream.name, exchange.headers)
 
     async def _error_body(self, exchange: Exchange, upstream: UpstreamClient) -> bytes:
         body = b""
-        with suppress(UpstreamFailure):  # the status alone says enough
+        with suppress(UpstreamFailure):  # the status alone is enough
             body = await exchange.read(LONGEST_ERROR, self._clock() + ERROR_BODY_S)
-        return upstream.decode_body(exchange, body, LONGEST_ERROR) or b""
+            body = upstream.decode_body(exchange, body, LONGEST_ERROR) or b""
+        return body
 
-    def _refused(
-        self, exchange: Exchange, upstream: UpstreamClient, call: Call, error: bytes
-    ) -> UpstreamFailure:
-        self._heard(exchange, upstream, call)
-        _wasted(call, openai.peek_answer(error))
+    def _failure(self, exchange: Exchange, upstream: UpstreamClient, call: Call, error: bytes) -> UpstreamFailure:
+        self._note_headers(exchange, upstream, call)
+        _charge_failed(call, peek.peek_answer(error))
         call.answered_at = self._clock()
-        # A redirect is not followed: the key would travel along.
+        # Redirects are not followed: they would forward the key.
         return upstream.failure(exchange.status, error, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route) -> Reply:
-        raw = await exchange.read(self._max_body, upstream.deadline(call))
+        raw = await exchange.read(self._max_answer, upstream.deadline(call))
         call.answered_at = self._clock()
-        encoded = "content-encoding" in exchange.headers
-        body = upstream.decode_body(exchange, raw, self._max_body) if encoded else raw
-        answer = openai.peek_whole(body) if body is not None else None
+        body: bytes | None = raw
+        answer = peek.peek_whole(raw)
+        if answer is None:
+            body = upstream.decode_body(exchange, raw, self._max_answer)
+            answer = None if body is None or body is raw else peek.peek_whole(body)
         if body is None or answer is None:
-            _wasted(call, openai.peek_answer(body or b""))
+            _charge_failed(call, peek.peek_answer(body or b""))
             raise _invalid(upstream, "answered with something that is not a JSON object")
-        if openai.is_error(answer):
-            _wasted(call, answer)
+        if peek.is_error(answer) or (peek.failed_choice(answer) and not _shared(call)):
+            _charge_failed(call, answer)
             raise upstream.failure(200, body, exchange.headers)
-        call.finish = openai.finish_of(answer)
-        told = answer.usage
-        charge(call, None if told is openai.NULL else usage.tokens(told), body, self._estimate)
+        call.finish = peek.finish_of(answer)
+        block = answer.usage
+        tokens = None if block is peek.NULL else usage.tokens(block)
+        if tokens is None and len(body) < _SEARCHED:
+            tokens = usage.elsewhere(body)
+        charge(call, tokens, body, self._estimate)
         if call.batch is None and isinstance(answer.model, str) and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
         return Reply(200, body)
@@ -131,52 +160,54 @@ class Forward:
     async def _stream(
         self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route, *, strip_usage: bool
     ) -> Reply:
-        kind = exchange.headers.get("content-type", "")
-        if not kind.lower().startswith("text/event-stream") or "content-encoding" in exchange.headers:
-            raise await self._not_a_stream(exchange, upstream, call)
+        content_type = exchange.headers.get("content-type", "").lower()
+        if not content_type.startswith("text/event-stream") or "content-encoding" in exchange.headers:
+            exchange = SniffedStream(exchange, partial(self._not_a_stream, exchange, upstream, call))
         reader = ChunkReader(route.name, route.encoded, strip_usage=strip_usage)
-        relay = StreamRelay(exchange, reader, call, upstream, self._sweep, self._clock)
+        relay = StreamRelay(exchange, reader, call, upstream, self._ticker, self._clock)
         try:
             await relay.first_event
-        except BaseException as broken:
+        except BaseException as error:
             relay.close()
-            if isinstance(broken, UpstreamFailure) and call.candidate is not None:
-                # One piece may have held its beginning and what is wrong with it.
-                wasted(call, call.candidate, reader.tokens, reader.generated)
+            if isinstance(error, UpstreamFailure) and call.candidate is not None:
+                # The failing piece may also have carried the first tokens.
+                add_failed_usage(call, call.candidate, reader.tokens, reader.generated)
             raise
         return Reply(200, stream=relay)
 
-    async def _not_a_stream(
-        self, exchange: Exchange, upstream: UpstreamClient, call: Call
-    ) -> UpstreamFailure:
-        if exchange.headers.get("content-type", "").lower().startswith("application/json"):
-            body = await exchange.read(LONGEST_ERROR, upstream.deadline(call))
-            answer = openai.peek_answer(body)
-            _wasted(call, answer)
-            if answer is not None and openai.is_error(answer):
-                return upstream.failure(200, body, exchange.headers)
+    def _not_a_stream(self, exchange: Exchange, upstream: UpstreamClient, call: Call, body: bytes) -> UpstreamFailure:
+        """The failure of an answer that is no event stream; `body` may be an error in JSON."""
+        answer = peek.peek_answer(body)
+        _charge_failed(call, answer)
+        if answer is not None and (peek.is_error(answer) or peek.failed_choice(answer)):
+            return upstream.failure(200, body, exchange.headers)
         return _invalid(upstream, "did not answer with an event stream")
 
 
-def _wasted(call: Call, answer: openai.WholeAnswer | None) -> None:
-    """This attempt has failed; what the upstream counts of it all the same is paid for."""
-    if answer is not None and answer.usage is not openai.NULL and call.candidate is not None:
-        wasted(call, call.candidate, usage.tokens(answer.usage))
+def _shared(call: Call) -> bool:
+    """Whether the answer is for several callers: one failed choice does not match, and they are sent one by one."""
+    return call.batch is not None and len(call.batch.source_bodies()) > 1
 
 
-def _passing(given: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Headers of an upstream's answer that reach the client."""
-    passing = [
+def _charge_failed(call: Call, answer: peek.WholeAnswer | None) -> None:
+    """Charge the usage that the upstream reports with the answer of a failed attempt."""
+    if answer is not None and answer.usage is not peek.NULL and call.candidate is not None:
+        add_failed_usage(call, call.candidate, usage.tokens(answer.usage))
+
+
+def _forwarded(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The headers of an upstream's answer that reach the client."""
+    forwarded = [
         (name, value)
-        for name in wire_headers.ANSWER_HEADERS
-        if name in given and (value := wire_headers.clean(given[name]))
+        for name in header_policy.ANSWER_HEADERS
+        if name in headers and (value := header_policy.clean(headers[name]))
     ]
-    for name in wire_headers.UPSTREAM_REQUEST_IDS:
-        if name in given and (value := wire_headers.clean(given[name])):
-            passing.append(("x-upstream-request-id", value))
+    for name in header_policy.UPSTREAM_REQUEST_IDS:
+        if name in headers and (value := header_policy.clean(headers[name])):
+            forwarded.append(("x-upstream-request-id", value))
             break
-    return passing
+    return forwarded
 
 
-def _invalid(upstream: UpstreamClient, what: str) -> UpstreamFailure:
-    return UpstreamFailure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{upstream.name}` {what}.", cause=INVALID)
+def _invalid(upstream: UpstreamClient, problem: str) -> UpstreamFailure:
+    return UpstreamFailure(UPSTREAM_INVALID_RESPONSE, f"Upstream `{upstream.name}` {problem}.", cause=INVALID)

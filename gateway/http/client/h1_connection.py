@@ -1,12 +1,16 @@
 """One HTTP/1.1 connection to an upstream: an asyncio protocol over llhttp (httptools), one call at a time.
 
-Bytes go from `data_received` to whoever wants them in the same call: no stream object, no task, no timer. The
-parser is llhttp in its strict mode; whatever is malformed, ambiguous or too large ends the connection.
+Bytes pass from `data_received` to their consumer in one synchronous call: no stream object, task or timer.
+llhttp runs in strict mode; anything malformed, ambiguous or too large ends the connection.
 """
 
 import asyncio
+import math
 import re
-from typing import Protocol, cast
+import socket
+import ssl
+import struct
+from typing import Final, Protocol, cast
 
 import httptools
 
@@ -19,48 +23,65 @@ from gateway.core.errors import (
     Cause,
     UpstreamFailure,
 )
+from gateway.http.client.connect_errors import failure_of
 from gateway.http.client.h1_exchange import H1Exchange
 from gateway.http.client.transport import Pieces
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
 MAX_INTERIM = 8
-"""1xx answers before the real one."""
+"""1xx answers before the final one."""
 
-_ONE_WRITE = 64 * 1024  # bytes up to which joining pieces is cheaper than handing them over one by one
+_ONE_WRITE = 64 * 1024  # bytes up to which one joined write is cheaper than one write per piece
 _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
 _WITHOUT_BODY = frozenset({204, 304})
-_USUAL = (b"Content-Length", b"Content-Type", b"Date", b"Server", b"Transfer-Encoding", b"Connection")
-_NAMES = {name: name.decode().lower() for one in _USUAL for name in (one, one.lower())}
-"""Headers that nearly every answer has."""
+_COMMON = (b"Content-Length", b"Content-Type", b"Date", b"Server", b"Transfer-Encoding", b"Connection")
+_NAMES = {name: name.decode().lower() for common in _COMMON for name in (common, common.lower())}
+"""Names of the headers that nearly every answer has, already decoded."""
+
+
+_AT_ONCE_S = 0.005
+"""A close is at once up to this long, and two round trips, after the request was sent."""
+_SEGMENT = 4096  # bytes of a request without which no engine can have begun
+_TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
+_TCP_INFO_BYTES = 216  # up to `tcpi_bytes_retrans`, Linux 4.19
 
 
 class StaleConnection(Exception):
-    """A kept-alive connection was closed under a call before any byte of an answer: it may be sent again."""
+    """A reused connection was closed at once, as it happens when both sides use and close it at the same time.
+
+    The call may be sent again without counting as another attempt. `received`: the upstream's kernel has
+    acknowledged the request, so if nobody listens there now, an engine may have died of it.
+    """
+
+    def __init__(self, *, received: bool) -> None:
+        super().__init__()
+        self.received = received
 
 
 class ConnectionPool(Protocol):
-    """Where a connection goes when its call is over."""
+    """The owner of a connection."""
 
     def release(self, connection: "H1Connection") -> None:
-        """It can serve another call."""
+        """The connection can serve another call."""
 
     def discard(self, connection: "H1Connection") -> None:
-        """It is closed."""
+        """The connection is closed."""
 
 
 class H1Connection(asyncio.Protocol):
-    """The socket's side.
+    """The socket's side of an exchange.
 
-    `deadline` and `idle_since` (monotonic seconds) belong to the pool's sweep, as does `late`, the cause of
-    the failure when the deadline has passed.
+    The pool uses `deadline` and `idle_since` (monotonic seconds), and `timeout_cause` as the cause of the
+    failure once the deadline has passed.
     """
 
     def __init__(self, pool: ConnectionPool, name: str) -> None:
         self.deadline = 0.0
-        self.late: Cause = TOTAL
+        self.timeout_cause: Cause = TOTAL
         self.idle_since = 0.0
+        self.reusable_until = math.inf  # monotonic seconds
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._name = name
@@ -68,21 +89,22 @@ class H1Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._exchange: H1Exchange | None = None
         self._used = False
+        self._length = 0  # bytes of the request's body
         self._head_bytes = 0
         self._interim = 0
-        self._framed = False  # the body's end is told by a length or by chunks
+        self._framed = False  # a length or chunks mark the end of the body
         self._malformed = False
         self._message_over = False
         self._reusable = False
 
     def send(self, head: bytes, body: Pieces, length: int) -> H1Exchange:
-        """Send a request; the exchange tells of its answer."""
+        """Send a request; the exchange receives its answer."""
         exchange = self._exchange = H1Exchange(self, self._name, self._loop)
-        transport = self._transport
+        transport, self._length = self._transport, length
         self._head_bytes = self._interim = 0
         self._framed = self._message_over = False
         if transport is None or transport.is_closing():
-            self._lost()
+            self._end(StaleConnection(received=False) if self._used else None)
         elif length <= _ONE_WRITE:
             transport.write(b"".join((head, *body)))
         else:
@@ -90,11 +112,11 @@ class H1Connection(asyncio.Protocol):
         return exchange
 
     def close(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 
-    # What the exchange asks of its line.
+    # ConnectionControl, for the exchange.
 
     def pause(self) -> None:
         """Stop reading."""
@@ -102,13 +124,13 @@ class H1Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Go on reading."""
+        """Continue reading."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def set_deadline(self, deadline: float) -> None:
-        """The pool's sweep calls `cut` when it has passed."""
-        self.deadline, self.late = deadline, TOTAL
+        """Let the pool `fail` the call when this deadline has passed; 0.0 for none."""
+        self.deadline, self.timeout_cause = deadline, TOTAL
 
     def fail(self, failure: UpstreamFailure) -> None:
         """Fail the call and close."""
@@ -126,7 +148,7 @@ class H1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes from the upstream."""
         exchange = self._exchange
-        if exchange is None:  # nobody asked
+        if exchange is None:  # unsolicited bytes
             self.close()
             return
         if not exchange.begun:
@@ -134,7 +156,7 @@ class H1Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            # Whatever follows a complete answer does not change it, in the same packet or in a later one.
+            # Garbage after a complete answer does not invalidate it, but the connection is not reused.
             self._malformed = not self._message_over
             self._reusable = False
         if self._malformed or (not exchange.begun and self._head_bytes > MAX_HEAD_BYTES):
@@ -144,12 +166,20 @@ class H1Connection(asyncio.Protocol):
             self._release(exchange)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: closed, by whomever."""
-        self._transport = None
-        self._lost(orderly=exc is None)
+        """asyncio: closed by either side."""
+        transport, self._transport = self._transport, None
+        exchange = self._exchange
+        if exchange is not None and not exchange.begun and not self._head_bytes:
+            if self._used:
+                self._end(_stale(transport, self._length))
+            elif isinstance(exc, ssl.SSLError):  # TLS 1.3 refuses a client's certificate only here
+                self._exchange = None
+                exchange.finish(failure_of(self._name, exc))
+        self._end(orderly=exc is None)
         self._pool.discard(self)
 
-    def _lost(self, *, orderly: bool = False) -> None:
+    def _end(self, stale: StaleConnection | None = None, *, orderly: bool = False) -> None:
+        """Finish the exchange, if any, on a connection that is closed."""
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
@@ -159,14 +189,11 @@ class H1Connection(asyncio.Protocol):
             else:
                 message = f"Upstream `{self._name}` broke off its answer."
                 exchange.finish(UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET))
-        elif self._used and self._head_bytes == 0:
-            exchange.finish(StaleConnection())
         else:
-            message = f"Upstream `{self._name}` closed the connection before it answered."
-            exchange.finish(UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET))
+            exchange.finish(stale or closed_early(self._name))
 
     def _release(self, exchange: H1Exchange) -> None:
-        """The answer is complete: let the connection go first, for `finish` may send the next call."""
+        """The answer is complete. Release the connection first: `finish` may send the next call."""
         self._exchange = None
         self._used = True
         transport = self._transport
@@ -178,7 +205,7 @@ class H1Connection(asyncio.Protocol):
             transport.abort()
         exchange.finish(None)
 
-    # llhttp's callbacks. They must not raise: httptools would hide what and where.
+    # llhttp's callbacks. They must not raise: httptools would hide the exception.
 
     def on_message_begin(self) -> None:
         """llhttp: a status line begins."""
@@ -186,7 +213,7 @@ class H1Connection(asyncio.Protocol):
             self._reusable = False  # a second answer to one request
 
     def on_status(self, reason: bytes) -> None:
-        """llhttp: the reason phrase, whose characters it does not look at."""
+        """llhttp: the reason phrase, whose characters it does not check."""
         if reason != b"OK" and _CONTROLS.search(reason) and not self._message_over:
             self._malformed = True
 
@@ -201,11 +228,11 @@ class H1Connection(asyncio.Protocol):
             headers[key] = value.decode("latin-1")
             if len(headers) > MAX_HEADERS:
                 self._malformed = True
-        elif key in _FRAMING:  # twice, even if it says the same
+        elif key in _FRAMING:  # repeated, even with the same value
             self._malformed = True
 
     def on_headers_complete(self) -> None:
-        """llhttp: the head is complete, perhaps only that of a 1xx."""
+        """llhttp: the head is complete, possibly that of a 1xx."""
         exchange, status = self._exchange, self._parser.get_status_code()
         if exchange is None or self._message_over:
             return
@@ -226,13 +253,46 @@ class H1Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None or self._malformed or self._message_over:
             return
-        if exchange.sink is not None:  # the hot path of streams: one call less for each chunk
+        if exchange.sink is not None:  # hot path of streams: saves one call per chunk
             exchange.sink.data(piece)
         else:
-            exchange.take(piece)
+            exchange.buffer(piece)
 
     def on_message_complete(self) -> None:
-        """llhttp: the body is complete, or a 1xx is over."""
+        """llhttp: the body, or a 1xx answer, is complete."""
         if self._exchange is not None and self._exchange.begun and not self._message_over:
             self._message_over = True
-            self._reusable = self._parser.should_keep_alive()  # llhttp forgets it after this callback
+            self._reusable = self._parser.should_keep_alive()  # valid only inside this callback
+
+
+def closed_early(name: str) -> UpstreamFailure:
+    """The failure of an upstream that closes instead of answering."""
+    message = f"Upstream `{name}` closed the connection before it answered."
+    return UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET)
+
+
+def _stale(transport: asyncio.Transport | None, length: int) -> StaleConnection | None:
+    """Whether a reused connection closed at once; None if not, or where the system does not say.
+
+    The kernel knows when the request was sent and how much of it has been acknowledged, which costs a request
+    nothing.
+    """
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is None or _TCP_INFO is None:
+        return None
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _TCP_INFO_BYTES)
+    except OSError:
+        return None
+    if len(info) < _TCP_INFO_BYTES:
+        return None
+    (since_sent_ms,) = struct.unpack_from("=I", info, 44)
+    (acknowledged,) = struct.unpack_from("=Q", info, 120)  # the handshake counts as one byte
+    (round_trip_us,) = struct.unpack_from("=I", info, 148)
+    sent, repeated = struct.unpack_from("=QQ", info, 200)
+    if round_trip_us == 0xFFFFFFFF:  # not measured yet
+        round_trip_us = 0
+    if since_sent_ms / 1e3 > _AT_ONCE_S + 2 * round_trip_us / 1e6:
+        return None
+    unacknowledged = sent - repeated - (acknowledged - 1)
+    return StaleConnection(received=unacknowledged < min(length, _SEGMENT))

@@ -1,42 +1,42 @@
-"""One answer of an upstream while it arrives: the `Exchange` of the lean transport.
+"""One answer of an upstream while it arrives: the `Exchange` of the httptools transport.
 
-Its connection feeds it (`head_complete`, `take`, `finish`), its call reads it; neither waits longer than it
-must: an answer that came in one packet is read without a single turn of the event loop.
+The connection feeds it (`head_complete`, `buffer`, `finish`) and the call reads it. An answer that arrives in
+one packet is read without a turn of the event loop.
 """
 
 import asyncio
 from collections.abc import MutableMapping
 from typing import Protocol
 
-from gateway.core.errors import INVALID, RESET, UPSTREAM_ERROR, UPSTREAM_INVALID_RESPONSE, UpstreamFailure
-from gateway.http.client.transport import BodySink
+from gateway.core.errors import RESET, UPSTREAM_ERROR, UpstreamFailure
+from gateway.http.client.transport import BodySink, too_large
 
 
 class ConnectionControl(Protocol):
-    """What an exchange may do to its connection."""
+    """The connection, as far as an exchange controls it."""
 
     def pause(self) -> None:
         """Stop reading."""
 
     def resume(self) -> None:
-        """Go on reading."""
+        """Continue reading."""
 
     def fail(self, failure: UpstreamFailure) -> None:
-        """Close the connection; the exchange that is on it fails."""
+        """Close the connection and fail its exchange."""
 
     def set_deadline(self, deadline: float) -> None:
-        """Fail the exchange when the call's `deadline` has passed; 0.0 for no deadline."""
+        """Fail the exchange once the call's `deadline` has passed; 0.0 for none."""
 
 
 class H1Exchange:
-    """An `Exchange`. `over` is set once nothing more will come; then the connection may be another call's.
+    """An `Exchange`. Once `over` is set no more bytes come and the connection may serve another call.
 
-    `failure` is what the connection failed with.
+    `failure` is the error that ended the exchange, None for a complete answer.
     """
 
     __slots__ = (
+        "_connection",
         "_limit",
-        "_line",
         "_loop",
         "_name",
         "_paused",
@@ -51,17 +51,17 @@ class H1Exchange:
         "status",
     )
 
-    def __init__(self, line: ConnectionControl, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: ConnectionControl, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.headers: MutableMapping[str, str] = {}
         self.begun = False
         self.over = False
-        self._line = line
+        self._connection = connection
         self._loop = loop
         self._name = name
         self._pieces: list[bytes] = []
         self._size = 0
-        self._limit = 0  # bytes that `read` allows; 0 while nobody reads
+        self._limit = 0  # bytes that `read` allows; 0 before it is called
         self.sink: BodySink | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.failure: Exception | None = None
@@ -70,7 +70,7 @@ class H1Exchange:
     # The call's side.
 
     def head(self) -> "asyncio.Future[None]":
-        """Done when status and headers are there, or `failure` is. A future: a call needs no frame here."""
+        """Done when status and headers, or `failure`, are set. A future: awaiting it needs no frame."""
         waiter = self._loop.create_future()
         if self.begun or self.over:
             waiter.set_result(None)
@@ -79,10 +79,10 @@ class H1Exchange:
         return waiter
 
     async def read(self, limit: int, deadline: float) -> bytes:
-        """The whole body, as `Exchange` says."""
+        """See `Exchange.read`."""
         self._limit = limit
         if not self.over:
-            self._line.set_deadline(deadline)
+            self._connection.set_deadline(deadline)
             self._check_size()
         if not self.over:
             self._waiter = self._loop.create_future()
@@ -94,62 +94,62 @@ class H1Exchange:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
     def pump(self, sink: BodySink) -> None:
-        """Hand over what is there, and from now on everything as it comes."""
+        """Pass the sink everything received so far, and every piece from now on."""
         self.sink = sink
         if not self.over:
-            self._line.set_deadline(0.0)  # a stream's own watcher takes over
+            self._connection.set_deadline(0.0)  # the stream relay has its own deadlines
         pieces, self._pieces = self._pieces, []
         for piece in pieces:
             sink.data(piece)
         if self.over:
-            self._tell(sink)
+            self._end(sink)
 
     def pause(self) -> None:
-        """Stop reading from the upstream; what the socket has given already still comes."""
+        """Stop reading from the upstream; bytes already read from the socket still arrive."""
         if not self.over and not self._paused:
             self._paused = True
-            self._line.pause()
+            self._connection.pause()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue reading."""
         if self._paused:
             self._paused = False
             if not self.over:
-                self._line.resume()
+                self._connection.resume()
 
     def abort(self) -> None:
-        """Close the connection, unless it is free already."""
+        """Close the connection, unless the exchange is over."""
         self.sink = None
         if not self.over:
-            message = f"The call to upstream `{self._name}` was given up."
-            self._line.fail(UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET))
+            message = f"The call to upstream `{self._name}` was abandoned."
+            self._connection.fail(UpstreamFailure(UPSTREAM_ERROR, message, cause=RESET))
 
     # The connection's side.
 
     def head_complete(self, status: int) -> None:
-        """Status and headers are there."""
+        """Status and headers are complete."""
         self.status = status
         self.begun = True
         self._wake()
 
-    def take(self, piece: bytes) -> None:
-        """A piece of the body, while there is no `sink` to give it to."""
+    def buffer(self, piece: bytes) -> None:
+        """Store a piece of the body until `read` or `pump` takes it."""
         self._pieces.append(piece)
         self._size += len(piece)
         if self._limit:
             self._check_size()
 
     def finish(self, failure: Exception | None) -> None:
-        """Nothing more will come. Only the first time counts."""
+        """End the exchange; only the first call counts."""
         if self.over:
             return
         self.over = True
         self.failure = failure
         self._wake()
         if self.sink is not None:
-            self._tell(self.sink)
+            self._end(self.sink)
 
-    def _tell(self, sink: BodySink) -> None:
+    def _end(self, sink: BodySink) -> None:
         if isinstance(self.failure, UpstreamFailure):
             sink.failed(self.failure)
         else:
@@ -157,11 +157,10 @@ class H1Exchange:
 
     def _check_size(self) -> None:
         if self._size > self._limit:
-            self._line.fail(self._too_large())
+            self._connection.fail(self._too_large())
 
     def _too_large(self) -> UpstreamFailure:
-        message = f"The answer of upstream `{self._name}` is too large."
-        return UpstreamFailure(UPSTREAM_INVALID_RESPONSE, message, cause=INVALID)
+        return too_large(self._name, self._limit)
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None

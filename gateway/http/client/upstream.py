@@ -1,4 +1,4 @@
-"""One upstream at run time: what is sent to it besides the client's body, and what its refusals mean."""
+"""One upstream at run time: the requests sent to it, and the meaning of its error answers."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
@@ -14,189 +14,229 @@ from gateway.core.errors import (
     TOTAL,
     UPSTREAM_AUTH_FAILED,
     UPSTREAM_PATH_UNKNOWN,
-    UPSTREAM_QUOTA_SPENT,
     Cause,
     ErrorKind,
     UpstreamFailure,
     upstream_status,
 )
-from gateway.http.client.transport import Exchange, Transport
-from gateway.resilience.classification import is_spent, is_wrong_path
-from gateway.wire.http import header_policy as wire_headers
-from gateway.wire.http.content_encoding import decoded
+from gateway.http.client.transport import Exchange, Transport, too_large
+from gateway.resilience.classification import is_wrong_path
+from gateway.wire.http import header_policy
+from gateway.wire.http.content_encoding import DecodedTooLarge, decoded
 from gateway.wire.http.redaction import Redactor
 from gateway.wire.http.retry_after import retry_after
 from gateway.wire.json import splice
 from gateway.wire.json.members import Edit, edited
 from gateway.wire.openai import cache_salt, stream_options
+from gateway.wire.openai.account_trouble import is_account_trouble
 from gateway.wire.openai.overflow_messages import overflow
 from gateway.wire.openai.peek import UpstreamError, read_error, read_text
 
 LONGEST_ERROR = 64 * 1024
-"""Bytes of an error body that are read; the rest of it is not wanted."""
+"""Bytes of an error body that are read; a longer one is ignored."""
 
-_MAY_BE_TEXT = frozenset({400, 413, 422})  # not 404: such a text is about the path
-_MAY_OVERFLOW = frozenset({400, 413, 422, 500, 502})  # 502: in a 200 without a numeric code, too
-_FIRST_BYTE_S = 120.0  # a stream's default
+_MAY_BE_TEXT = frozenset({400, 413, 422})  # not 404: its text is about the path
+_MAY_SAY_WHEN = frozenset({408, 429, 498, 502, 503, 529})
+"""Statuses whose error may say only in its words how long to wait."""
+_MAY_OVERFLOW = frozenset({400, 413, 422, 500, 502})  # 502 also stands for a 200 without a numeric code
+_LOGGED_WORDS = 300
+_FIRST_BYTE_S = 120.0  # default for streams
 
 
 class UpstreamClient:
-    """Sends calls to one upstream and reads its refusals. Owns a transport, shares nothing."""
+    """Sends calls to one upstream over its own transport and reads its error answers."""
 
     def __init__(
         self,
         name: str,
         transport: Transport,
         *,
-        masker: Redactor,
+        redactor: Redactor,
         forward_headers: Sequence[str] = (),
         connect_s: float,
         first_byte_s: float | None,
         idle_s: float,
         total_s: float,
         salted: bool = False,
+        ask_usage: bool = True,
     ) -> None:
-        """Durations in seconds; `first_byte_s` None is 120 for streams and `total_s` for the rest.
+        """Durations in seconds; `first_byte_s` None means 120 for streams and `total_s` for the rest.
 
-        `salted`: each tenant's prefixes are kept apart in the engine's own cache.
+        `salted`: prefixes of different keys do not share the engine's own cache. `ask_usage`: ask for the
+        usage of streams whose clients did not.
         """
         self.name = name
         self.transport = transport
         self.idle_s = idle_s
         self.total_s = total_s
-        self._mask = masker
-        self._forwarded_headers = (*wire_headers.TRACE_HEADERS, *(name.lower() for name in forward_headers))
+        self._redact = redactor
+        self._forwarded_headers = (*header_policy.TRACE_HEADERS, *(name.lower() for name in forward_headers))
         self._connect_s = connect_s
         self._first_byte_s = first_byte_s
-        self._tells_usage = True  # until it has refused to be asked
+        self._ask_usage = ask_usage
+        self._refusing: set[str] = set()  # models that have refused `stream_options`
         self._salted = salted
 
     def first_byte_s(self, *, stream: bool) -> float:
-        """Seconds from sending a call to the first byte of its answer."""
+        """Seconds allowed from sending a call to the first byte of its answer."""
         if self._first_byte_s is not None:
             return min(self._first_byte_s, self.total_s)
         return min(_FIRST_BYTE_S, self.total_s) if stream else self.total_s
 
     def deadline(self, call: Call) -> float:
-        """When the call has to be answered, or its stream begun: the sooner of both sides' limits."""
+        """When the call must be answered or its stream begun: the earlier of upstream and client limit."""
         at = call.accepted_at + self.total_s
         return at if at < call.deadline else call.deadline
 
     def usage_edits(self, call: Call) -> Sequence[Edit]:
-        """The edits by which a stream's request asks for usage; none where the client does, or need not."""
-        if not call.needs_usage or not call.stream or not self._tells_usage or call.endpoint == EMBEDDINGS:
+        """The edits that ask for usage in a stream's request; none if the client asks or nobody needs it."""
+        if not call.needs_usage or not call.stream or not self._ask_usage:
             return ()
-        return stream_options.asking(call.body)
+        if self._refusing and call.candidate is not None and call.candidate.model in self._refusing:
+            return ()
+        return () if call.endpoint == EMBEDDINGS else stream_options.usage_edits(call.body)
 
-    def send(self, call: Call, candidate: Candidate, asks: Sequence[Edit] = ()) -> Awaitable[Exchange]:
-        """Send the client's body with the candidate's model name in it, and these edits.
+    def send(self, call: Call, candidate: Candidate, edits: Sequence[Edit] = ()) -> Awaitable[Exchange]:
+        """Send the client's body with the candidate's model name and these edits.
 
-        Raises Failure when awaited.
+        Raises UpstreamFailure when awaited.
         """
         if self._salted and call.endpoint != EMBEDDINGS and call.caller is not None:
-            asks = (*asks, *cache_salt.salting(call.body, cache_salt.salt_of(call.caller.name)))
-        if asks:
-            named = ((start, end, candidate.encoded) for start, end in call.spans if end > start)
-            body = edited(call.body, (*asks, *named))
+            edits = (*edits, *cache_salt.salt_edits(call.body, cache_salt.salt_of(call.caller.name)))
+        if edits:
+            names = ((start, end, candidate.encoded) for start, end in call.spans if end > start)
+            body = edited(call.body, (*edits, *names))
         else:
             body = splice.parts(call.body, call.spans, candidate.encoded)
         deadline = self.deadline(call)
-        late: Cause = TOTAL
+        timeout_cause: Cause = TOTAL
         first_byte = call.sent_at + self.first_byte_s(stream=call.stream)
         if first_byte < deadline:
-            deadline, late = first_byte, FIRST_BYTE
+            deadline, timeout_cause = first_byte, FIRST_BYTE
         path = call.endpoint.removeprefix("/v1")
-        return self.transport.send(path, self._headers(call), body, self._connect_s, deadline, late)
+        fields, connect_s, send = self._headers(call), self._connect_s, self.transport.send
+        if call.attempts > 1:  # after a failed attempt a close at once is no coincidence: engines may die of it
+            return send(path, fields, body, connect_s, deadline, timeout_cause, resend=False)
+        return send(path, fields, body, connect_s, deadline, timeout_cause)
 
     async def probe(self, endpoint: str, body: bytes, deadline: float) -> int:
-        """The status with which it answers this body, nothing more. Raises Failure."""
+        """The status of the answer to this body. Raises UpstreamFailure."""
         path = endpoint.removeprefix("/v1")
         exchange = await self.transport.send(path, [], (body,), self._connect_s, deadline, TOTAL)
         exchange.abort()
         return exchange.status
 
-    async def resend_without_usage(self, call: Call, candidate: Candidate, error: bytes) -> Exchange | None:
-        """Once more without asking for usage, which this error may be about; None if it is not.
+    def refuses_usage(self, status: int, error: bytes) -> bool:
+        """Whether this error answer to a call that asked for usage may be about that."""
+        parsed = read_error(error)
+        param = None if parsed is None else parsed.param
+        return stream_options.refused(error.decode("utf-8", "replace"), param, status)
 
-        Where that helps, this upstream is not asked again. Raises Failure.
-        """
-        if not stream_options.refused(error):
-            return None
-        call.attempts += 1
-        exchange = await self.send(call, candidate)
-        if 200 <= exchange.status < 300:
-            self._tells_usage = False
-        return exchange
+    def stop_asking(self, candidate: Candidate) -> None:
+        """Never ask this model for usage again: it has answered without, after a refusal."""
+        self._refusing.add(candidate.model)
 
     def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> UpstreamFailure:
-        """What an error answer means (`errors.upstream_status`); in a 200 the error's own `code` counts."""
-        told = read_error(body) or (read_text(body) if status in _MAY_BE_TEXT else None)
+        """The meaning of an error answer (`errors.upstream_status`); in a 200 the error's `code` counts."""
+        error = read_error(body) or (read_text(body) if status in _MAY_BE_TEXT else None)
         answered = f"answered with status {status}"
-        wrong_path = is_wrong_path(status, None if told is None else told.message)
+        wrong_path = is_wrong_path(status, None if error is None else error.message)
         if status < 300:
-            inner = told.status if told is not None else None
+            inner = error.status if error is not None else None
             answered = "answered with an error" if inner is None else f"answered with status {inner}"
             status = inner or 502
         elif status < 400:  # a redirect, which is not followed
             status = 502
         wait = retry_after(headers, unix_now()) if headers is not None else None
-        spent = told is not None and is_spent(status, told.message, wait, told.code, told.type)
-        if told is not None and status in _MAY_OVERFLOW and overflow(told.message, told.code, told.type):
+        if wait is None and error is not None and status in _MAY_SAY_WHEN:
+            wait = error.wait
+        told = status  # by the upstream, before it becomes one of ours
+        account = error is not None and is_account_trouble(
+            status, error.message, wait, error.code, error.type, *error.reasons
+        )
+        if error is not None and status in _MAY_OVERFLOW and overflow(error.message, error.code, error.type):
             status = status if status in PASSED_THROUGH else CONTEXT_LENGTH_EXCEEDED.status
             kind = replace(CONTEXT_LENGTH_EXCEEDED, status=status)
+        elif account or status == 402:
+            kind = UPSTREAM_AUTH_FAILED
         elif wrong_path:
             kind = UPSTREAM_PATH_UNKNOWN
         elif status in PASSED_THROUGH:
-            kind = self._as_told(status, told)
+            kind = self._passed_through(status, error)
         else:
-            kind = UPSTREAM_QUOTA_SPENT if spent and status == 429 else upstream_status(status)
+            kind = upstream_status(status)
         return UpstreamFailure(
             kind,
-            self._message(status, kind, told, answered),
+            self._message(status, kind, error, answered),
             cause=STATUS,
             status=status,
-            param=self._mask(told.param) if told and told.param and status in PASSED_THROUGH else None,
+            param=self._redact(error.param) if error and error.param and status in PASSED_THROUGH else None,
             retry_after=wait,
             should_retry=_should_retry(headers),
-            quota_exhausted=spent,
+            account_trouble=account,
+            details=self._details(error) if kind.outcome == "client_error" else None,
+            logged=self._logged(told, kind, error, answered),
         )
 
-    def _as_told(self, status: int, told: UpstreamError | None) -> ErrorKind:
-        seen, mask = upstream_status(status), self._mask
-        given_type = mask(told.type) if told is not None and told.type else seen.type
-        return replace(seen, type=given_type, code=mask(told.code) if told is not None and told.code else "")
+    def _details(self, error: UpstreamError | None) -> Mapping[str, object] | None:
+        """The further members of an error that is the client's own, masked; None if there are none."""
+        return self._redact.members(error.further) or None if error is not None else None
 
-    def _message(self, status: int, kind: ErrorKind, told: UpstreamError | None, answered: str) -> str:
+    def _passed_through(self, status: int, error: UpstreamError | None) -> ErrorKind:
+        """The row of a passed-through status, with the upstream's own type and code."""
+        kind = upstream_status(status)
+        if error is None:
+            return kind
+        type_ = self._redact(error.type) if error.type else kind.type
+        return replace(kind, type=type_, code=self._redact(error.code) if error.code else "")
+
+    def _message(self, status: int, kind: ErrorKind, error: UpstreamError | None, answered: str) -> str:
         if kind is UPSTREAM_AUTH_FAILED:
-            return f"Upstream `{self.name}` refused the gateway's own credentials."
-        message = self._mask(told.message) if told is not None else ""
+            return f"Upstream `{self.name}` refused the gateway's own credentials or account."
+        message = self._redact(error.message) if error is not None else ""
         if status in PASSED_THROUGH and kind is not UPSTREAM_PATH_UNKNOWN:
             return message or f"Upstream `{self.name}` refused the request."
         return f"Upstream `{self.name}` {answered}{f': {message}' if message else '.'}"
 
+    def _logged(self, status: int, kind: ErrorKind, error: UpstreamError | None, answered: str) -> str:
+        """The message for the log: an upstream's words only where they are about the account, not the request."""
+        if kind is UPSTREAM_PATH_UNKNOWN:
+            return f"Upstream `{self.name}` {answered}: it does not know the path; see its base_url."
+        if kind is not UPSTREAM_AUTH_FAILED:
+            return f"Upstream `{self.name}` {answered}."
+        words = self._redact(error.message)[:_LOGGED_WORDS] if error is not None else ""
+        refused = f"Upstream `{self.name}` refused the gateway's own credentials or account (status {status})"
+        return f"{refused}: {words}" if words else f"{refused}."
+
     def decode_body(self, exchange: Exchange, body: bytes, limit: int) -> bytes | None:
-        """The body without a compression that nobody asked for; None when it cannot be undone."""
-        return decoded(body, exchange.headers.get("content-encoding", ""), limit)
+        """The body, decompressed if the upstream compressed it unasked; None if it cannot be decoded.
+
+        Raises UpstreamFailure if it is larger than `limit` bytes.
+        """
+        try:
+            return decoded(body, exchange.headers.get("content-encoding", ""), limit)
+        except DecodedTooLarge:
+            raise too_large(self.name, limit) from None
 
     def _headers(self, call: Call) -> list[tuple[str, str]]:
-        sent = [("x-request-id", call.request_id)]
-        given, trace = call.headers, call.trace
-        own: Sequence[str] = ()
+        headers = [("x-request-id", call.request_id)]
+        received, trace = call.headers, call.trace
+        replaced: Sequence[str] = ()
         if trace is not None:
-            sent.append(("traceparent", trace.traceparent()))
-            own = wire_headers.TRACE_HEADERS[: 1 if trace.parent_id else 2]
+            headers.append(("traceparent", trace.traceparent()))
+            replaced = header_policy.TRACE_HEADERS[: 1 if trace.parent_id else 2]
         for name in self._forwarded_headers:
-            if name in own:
+            if name in replaced:
                 continue
-            if name in given and name not in wire_headers.named_by_connection(given.get("connection")):
-                value = wire_headers.clean(given[name])
+            if name in received and name not in header_policy.named_by_connection(received.get("connection")):
+                value = header_policy.clean(received[name])
                 if value:
-                    sent.append((name, value))
-        return sent
+                    headers.append((name, value))
+        return headers
 
 
 def fixed_headers(api_key: str | None, extra: Mapping[str, str], agent: str) -> list[tuple[str, str]]:
-    """Headers of every call to an upstream; the config's own ones win over the gateway's."""
+    """Headers of every call to an upstream; those of the config override the gateway's."""
     fields = {
         "user-agent": agent,
         "accept": "*/*",
@@ -210,12 +250,12 @@ def fixed_headers(api_key: str | None, extra: Mapping[str, str], agent: str) -> 
 
 
 def secrets_of(base_url: str, api_key: str | None, extra: Mapping[str, str]) -> list[str]:
-    """Texts that must not appear in anything a client reads: key, host and the values of extra headers."""
+    """Texts that must not reach a client: key, host and the values of extra headers."""
     parsed = urlsplit(base_url)
     return [text for text in (api_key, base_url, parsed.netloc, parsed.hostname, *extra.values()) if text]
 
 
 def _should_retry(headers: Mapping[str, str] | None) -> bool | None:
-    """What the upstream says itself on trying again."""
-    told = headers.get("x-should-retry") if headers is not None else None
-    return {"true": True, "false": False}.get(told or "")
+    """The upstream's own advice on retrying, if any."""
+    advice = headers.get("x-should-retry") if headers is not None else None
+    return {"true": True, "false": False}.get(advice or "")

@@ -1,1 +1,1 @@
-"""gateway/http/server"""
+"""The client side: connections, endpoints, request bodies, responses, streams and the admin port."""

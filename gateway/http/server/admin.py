@@ -1,4 +1,4 @@
-"""The admin port: metrics, probes and a look inside. Not for the world: loopback by default, no key."""
+"""The admin port: metrics, probes and JSON views. It asks for no key and listens on loopback by default."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -8,57 +8,75 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from gateway.http.server.known_paths import elsewhere
+
+_ON_MAIN_PORT = "OpenAI's API is on the main port (server.port)"
+
 View = Callable[[Mapping[str, str]], Awaitable[object]]
-"""Takes the query, gives what is shown as JSON."""
+"""Takes the URL's query parameters and returns a value to encode as JSON."""
 
 
 class AdminUnavailable(NamedTuple):
-    """In place of what is shown: why it cannot be, now."""
+    """Returned by a view that cannot answer now; sent with status 503."""
 
     error: str
 
 
 class AdminSource(Protocol):
-    """Who knows the answers: one gateway, or the parent of several."""
+    """The data behind the admin port: one gateway, or the supervisor of several workers."""
 
     async def registry(self) -> CollectorRegistry:
-        """What `/metrics` exposes."""
+        """The registry behind `/metrics`."""
 
     async def not_ready(self) -> str | None:
-        """Why no calls should be sent here, or None."""
+        """The reason why this gateway should receive no traffic, or None if it is ready."""
 
     def views(self) -> Mapping[str, View]:
-        """What each `/admin/NAME` shows, as JSON."""
+        """The view behind each `/admin/NAME`."""
 
 
-def application(inside: AdminSource) -> web.Application:
+def application(source: AdminSource) -> web.Application:
     """The admin port's aiohttp application."""
 
     async def metrics(request: web.Request) -> web.Response:
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        return web.Response(body=encoder(await inside.registry()), headers={"Content-Type": content_type})
+        return web.Response(body=encoder(await source.registry()), headers={"Content-Type": content_type})
 
     async def livez(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def readyz(request: web.Request) -> web.Response:
-        reason = await inside.not_ready()
+        reason = await source.not_ready()
         return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=reason + "\n")
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/livez", livez)
     app.router.add_get("/readyz", readyz)
-    for name, view in inside.views().items():
-        app.router.add_get(f"/admin/{name}", _shown(view))
+    for name, view in source.views().items():
+        app.router.add_get(f"/admin/{name}", _handler(view))
+    paths = [route.resource.canonical for route in app.router.routes() if route.resource is not None]
+    listed = "".join(f"{path}\n" for path in dict.fromkeys(paths))
+
+    async def index(request: web.Request) -> web.Response:
+        return web.Response(text=f"Sluice's admin port. GET:\n{listed}")
+
+    async def unknown(request: web.Request) -> web.Response:
+        if request.path in paths:
+            return web.Response(status=405, text="405: use GET\n", headers={"Allow": "GET, HEAD"})
+        hint = _ON_MAIN_PORT if request.path.startswith(("/v1", "/chat")) else elsewhere(request.path)
+        return web.Response(status=404, text=f"404: {hint or 'no such path'}\nGET:\n{listed}")
+
+    app.router.add_get("/", index)
+    app.router.add_route("*", "/{path:.*}", unknown)
     return app
 
 
-def _shown(view: View) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(view: View) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        shown, status = await view(request.query), 200
-        if isinstance(shown, AdminUnavailable):
-            shown, status = shown._asdict(), 503
-        return web.Response(body=msgspec.json.encode(shown), status=status, content_type="application/json")
+        value, status = await view(request.query), 200
+        if isinstance(value, AdminUnavailable):
+            value, status = value._asdict(), 503
+        return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
     return handle

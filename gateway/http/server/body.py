@@ -1,6 +1,6 @@
-"""Read a request's body: bounded in bytes and in time, without an await when it is already there.
+"""Reads request bodies, bounded in bytes and in time; a body that has already arrived needs no await.
 
-What is held of it is in the call's lease, so that all bodies together are bounded too.
+Buffered bytes are held in the call's lease, so the memory of all bodies together is bounded too.
 """
 
 import asyncio
@@ -21,28 +21,26 @@ from gateway.http.server.connection import Request
 from gateway.limits.body_memory import SMALL, BodyMemory, HeldBody
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_MOST_DIGITS = 19
-_FULL = Rejection(
-    MEMORY_FULL, "The gateway holds as many bytes of request bodies as it may.", retry_after=1.0
-)
+_MAX_LENGTH_DIGITS = 19
+_FULL = Rejection(MEMORY_FULL, "The gateway's memory for request bodies is full.", retry_after=1.0)
 
 
 class BodyReader:
-    """The limits of one server; `max_body` in bytes, `timeout` in seconds for the whole body.
+    """The limits of one server: `max_body` in bytes, `timeout` in seconds for the whole body.
 
-    `bodies` is what all calls hold, of this reader and of others.
+    `memory` is the budget for all buffered bodies, shared with other readers.
     """
 
-    def __init__(self, max_body: int, timeout: float, bodies: BodyMemory) -> None:
+    def __init__(self, max_body: int, timeout: float, memory: BodyMemory) -> None:
         self._max_body = max_body
         self._timeout = timeout
-        self._bodies = bodies
+        self._memory = memory
 
     async def read(self, request: Request, lease: Lease) -> bytes | Rejection:
-        """The whole body, or why not. Whatever is refused on its headers alone is not read at all."""
-        refusal = self._refuse_by_headers(request)
-        if refusal is not None:
-            return refusal
+        """The whole body, or a rejection. A request rejected by its headers is not read at all."""
+        rejection = self._check_headers(request)
+        if rejection is not None:
+            return rejection
         content = request.content
         body = request.whole_body()
         if body is not None:
@@ -50,14 +48,14 @@ class BodyReader:
             if length > self._max_body:
                 return self._too_large()
             if length > SMALL:
-                if self._bodies.full(length):
+                if self._memory.full(length):
                     return _FULL
                 self._hold(lease).grow(length)
             return body
-        if self._bodies.full(int(request.headers.get("content-length", 0))):
+        if self._memory.full(int(request.headers.get("content-length", 0))):
             return _FULL
-        expected = request.version >= HttpVersion11 and "expect" in request.headers
-        if expected and request.transport is not None:  # none but 100-continue comes so far
+        expects = request.version >= HttpVersion11 and "expect" in request.headers
+        if expects and request.transport is not None:  # `_check_headers` lets only 100-continue pass
             request.transport.write(_CONTINUE)
         try:
             async with asyncio.timeout(self._timeout):
@@ -66,10 +64,10 @@ class BodyReader:
             seconds = f"{self._timeout:g} s"
             return Rejection(BODY_TIMEOUT, f"The request body did not arrive within {seconds}.")
         except web.RequestPayloadError:
-            return Rejection(INVALID_JSON, "The request body is malformed HTTP.")
+            return Rejection(INVALID_JSON, "The HTTP framing of the request body is malformed.")
 
     def _hold(self, lease: Lease) -> HeldBody:
-        held = HeldBody(self._bodies)
+        held = HeldBody(self._memory)
         lease.hold(held)
         return held
 
@@ -80,30 +78,26 @@ class BodyReader:
             length += len(piece)
             if length > self._max_body:
                 return self._too_large()
-            # Told by what has come, not by the length that was promised: a promise costs nobody anything.
-            if self._bodies.full(len(piece)):
+            # Count received bytes, not Content-Length: a client can promise anything.
+            if self._memory.full(len(piece)):
                 return _FULL
             held.grow(len(piece))
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _refuse_by_headers(self, request: Request) -> Rejection | None:
+    def _check_headers(self, request: Request) -> Rejection | None:
         headers = request.headers
         codings = headers.getall("content-encoding", None)
         if codings is not None and any(coding.lower() not in ("", "identity") for coding in codings):
-            return Rejection(
-                UNSUPPORTED_MEDIA_TYPE, "Compressed bodies are not accepted; send no Content-Encoding."
-            )
-        expected = headers.get("expect")
-        if expected is not None and expected.lower() != "100-continue":
-            return Rejection(EXPECTATION_FAILED, "The only Expect that can be met is 100-continue.")
-        kind = headers.get("content-type", "")
-        if kind != "application/json" and not _is_json(kind):
-            return Rejection(
-                UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`."
-            )
-        length = headers.get("content-length")  # digits, the parser has seen to that
-        if length is not None and (len(length) > _MOST_DIGITS or int(length) > self._max_body):
+            return Rejection(UNSUPPORTED_MEDIA_TYPE, "Compressed bodies are not accepted; send no Content-Encoding.")
+        expect = headers.get("expect")
+        if expect is not None and expect.lower() != "100-continue":
+            return Rejection(EXPECTATION_FAILED, "The only Expect value supported is 100-continue.")
+        content_type = headers.get("content-type", "")
+        if content_type != "application/json" and not _is_json(content_type):
+            return Rejection(UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`.")
+        length = headers.get("content-length")  # digits only, the parser guarantees that
+        if length is not None and (len(length) > _MAX_LENGTH_DIGITS or int(length) > self._max_body):
             return self._too_large()
         return None
 
@@ -112,10 +106,10 @@ class BodyReader:
 
 
 def _is_json(content_type: str) -> bool:
-    kind, _, parameters = content_type.partition(";")
-    kind = kind.strip().lower()
-    if kind not in ("", "application/json") and not (
-        kind.startswith("application/") and kind.endswith("+json")
+    media_type, _, parameters = content_type.partition(";")
+    media_type = media_type.strip().lower()
+    if media_type not in ("", "application/json") and not (
+        media_type.startswith("application/") and media_type.endswith("+json")
     ):
         return False
     charset = parameters.lower().replace(" ", "").replace('"', "").partition("charset=")[2]

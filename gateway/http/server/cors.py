@@ -1,9 +1,9 @@
-"""Browsers: answer preflights without a key, and put the permission on every answer, errors included."""
+"""CORS: answers browsers' preflights without a key and adds the headers to every response, even an error."""
 
 from collections.abc import Mapping, Sequence
 
-from gateway.http.server.response import Response, lines
-from gateway.wire.http import header_policy as wire_headers
+from gateway.http.server.response import Response, header_lines
+from gateway.wire.http import header_policy
 
 _EXPOSED = (
     "x-request-id, x-upstream-request-id, x-sluice-upstream, x-sluice-upstream-model, x-sluice-attempts, "
@@ -14,20 +14,23 @@ _EXPOSED = (
     "openai-processing-ms, openai-version, retry-after, retry-after-ms, x-should-retry"
 )
 
+# Chrome asks before a public page may call an address of the user's own machine or network.
+_PRIVATE_NETWORK = (("Access-Control-Allow-Private-Network", "true"),)
+
 
 class Cors:
-    """Off without origins; `*` allows every one."""
+    """The CORS policy of a list of allowed origins. An empty list turns CORS off; `*` allows every origin."""
 
     def __init__(self, origins: Sequence[str]) -> None:
         self._origins = frozenset(origins)
 
     def headers(self, request: Mapping[str, str]) -> str:
-        """Headers for an answer to this request; none where CORS does not apply."""
+        """The CORS headers for a response to this request; empty if CORS does not apply."""
         origin = request.get("origin") if self._origins else None
         if origin is None or not ("*" in self._origins or origin in self._origins):
             return ""
         allowed = "*" if "*" in self._origins else origin
-        return lines(
+        return header_lines(
             [
                 ("Access-Control-Allow-Origin", allowed),
                 ("Vary", "Origin"),
@@ -36,20 +39,18 @@ class Cors:
         )
 
     def preflight(self, request: Mapping[str, str], request_id: str) -> Response | None:
-        """The answer to an OPTIONS request, or None when it is not an allowed preflight."""
+        """The response to an OPTIONS request, or None if it is not a preflight from an allowed origin."""
         headers = self.headers(request)
         if not headers or "access-control-request-method" not in request:
             return None
-        asked = (
-            wire_headers.clean(request.get("access-control-request-headers", ""))
-            or "authorization, content-type"
-        )
-        headers += lines(
+        requested = header_policy.clean(request.get("access-control-request-headers", ""))
+        headers += header_lines(
             [
                 ("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"),
-                ("Access-Control-Allow-Headers", asked),
+                ("Access-Control-Allow-Headers", requested or "authorization, content-type"),
                 ("Access-Control-Max-Age", "600"),
                 ("x-request-id", request_id),
+                *_PRIVATE_NETWORK * (request.get("access-control-request-private-network") == "true"),
             ]
         )
         return Response(204, headers, b"")

@@ -1,4 +1,4 @@
-"""What one call goes by, from its head to its last byte, whatever is reloaded meanwhile."""
+"""A generation: what is built from one config. A call stays with its generation across reloads."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,14 @@ from gateway.http.ticker import Ticker
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """What one config has been made into, as far as `Serve` needs it. `number` counts from 1."""
+    """One config as built, as far as `RequestHandler` needs it. `number` counts from 1."""
 
     number: int
     stack: Stack
     models: ModelList
     body: BodyReader
     cors: Cors
-    sweep: Ticker
+    ticker: Ticker
     heartbeat_s: float | None
+    engine_models: frozenset[str]
+    """Public models that an engine of a known kind may serve, itself or as a fallback."""

@@ -1,77 +1,68 @@
-"""One request, from its head to its last byte, and the one place where a call is settled."""
+"""The request handler: one request from its head to its last byte; calls are settled only here."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from multidict import CIMultiDictProxy
 
-from gateway.auth import engine_fields as steering
+from gateway.auth import engine_fields
 from gateway.auth.failure_limiter import AuthFailureLimiter
 from gateway.core.call import EMBEDDINGS, Call, Credentials
 from gateway.core.clock import Clock
-from gateway.core.errors import (
-    AUTH_RATE_LIMITED,
-    BODY_TIMEOUT,
-    BODY_TOO_LARGE,
-    INVALID_API_KEY,
-    INVALID_VALUE,
-    MEMORY_FULL,
-    Rejection,
-    UpstreamFailure,
-)
+from gateway.core.errors import INVALID_API_KEY, INVALID_VALUE, Rejection, UpstreamFailure
 from gateway.core.units import usd
-from gateway.http.server import endpoints as routes
-from gateway.http.server.connection import WRITE_STALL_S, Connection, Request, SentResponse, what_is_wrong
+from gateway.http.server import endpoints
+from gateway.http.server._aiohttp import WRITE_STALL_S, SentResponse
+from gateway.http.server.chunked_writer import ClientStream
+from gateway.http.server.connection import Connection, Request, other_protocol, what_is_wrong
 from gateway.http.server.generation import Generation
-from gateway.http.server.response import JSON, Response, lines
-from gateway.http.server.stream_response import ClientStream
-from gateway.http.server.stream_session import BUG, DRAIN_NOTE, DRAINED, StreamedCall
+from gateway.http.server.response import JSON, Response, header_lines
+from gateway.http.server.streaming_response import BUG, DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.pipeline.gates import admit
 from gateway.telemetry.logging import logger
 from gateway.telemetry.metrics import OTHER
-from gateway.wire.http import header_policy as wire_headers
-from gateway.wire.http import host_check as request_head
-from gateway.wire.http import ratelimit_headers as ratelimit
+from gateway.telemetry.sampled import Sampled
+from gateway.wire.http import header_policy, host_check, ratelimit_headers
 from gateway.wire.json import splice
-from gateway.wire.openai import peek as openai
+from gateway.wire.openai.peek import peek_request
 
-CLOSE_AFTER = frozenset(
-    map(id, (BODY_TIMEOUT, BODY_TOO_LARGE, MEMORY_FULL, AUTH_RATE_LIMITED, request_head.MALFORMED))
-)
-"""Kinds of refusals behind which the connection is closed; by identity, for rows may look alike."""
+_PROTOCOL_LOG_S: Final = 60.0
 
 
 class RequestHandler:
-    """The handler of requests. Everything it needs is handed in; what it keeps is the set of open calls."""
+    """Serves requests by the current generation, and knows the calls in flight."""
 
     def __init__(self, first: Generation, new_request_id: Callable[[], str], clock: Clock) -> None:
         self._new_request_id = new_request_id
         self._clock = clock
-        self.generation = first  # what new calls go by; may be exchanged at any time
+        self.generation = first  # for new calls; a reload replaces it
         self.open_calls: dict[asyncio.Task[Any], Generation] = {}
-        self._wrong_keys = AuthFailureLimiter()
-        self.draining = False  # connections are closed after their answer
-        self.closed = False  # no new call is taken any more
+        self._auth_failures = AuthFailureLimiter()
+        self._refused_keys = Sampled()
+        self._protocols_logged: dict[str, float] = {}
+        self.draining = False  # connections close after their answer
+        self.closed = False  # no new call is accepted
 
     async def __call__(self, request: Request) -> SentResponse:
-        """Answer one request, and write the answer."""
+        """Serve one request and write its response."""
         generation, connection = self.generation, request.connection
-        found = request_head.refuse(request.method, request.target, request.headers) or routes.match(
+        match = host_check.check(request.method, request.target, request.headers) or endpoints.match(
             request.method, request.target
         )
-        call = self._new_call(request, found)
-        if (told := self._answer_uncounted(generation, request, call, found)) is not None:
-            told.write(request)
+        call = self._new_call(request, match)
+        if (uncounted := self._answer_uncounted(generation, request, call, match)) is not None:
+            uncounted.write(request)
             if connection.full:
                 await self._flushed(connection)
-            return told
-        task = request.task  # of the connection; asyncio.current_task() is slow before Python 3.12
+            return uncounted
+        task = request.task  # the connection's; asyncio.current_task() is slow before Python 3.12
         connection.serving, connection.body_read, connection.pipelined_bytes = True, False, 0
         self.open_calls[task] = generation
         try:
-            answer = await self._served(generation, request, call, found)
+            answer = await self._served(generation, request, call, match)
             if isinstance(answer, Response):
                 answer.write(request)
             elif self.draining:
@@ -88,39 +79,53 @@ class RequestHandler:
             self._settle(call)
 
     def respond_error(self, request: Request, status: int, error: BaseException | None) -> Response:
-        """Answer what is no request, or for a bug outside of `_served`, and close."""
+        """Answer bytes that are not a valid request (400), or a bug outside of `_served`, and close."""
         call = Call(OTHER, self._new_request_id(), Credentials(None, None, None), self._clock())
         if status == 400:
-            refusal = Rejection(request_head.MALFORMED, what_is_wrong(error))
-            self.generation.stack.door[0].admit(call, call.accepted_at)  # so that it is recorded
-        else:  # its own call has been recorded
-            refusal = BUG
+            rejection = Rejection(host_check.MALFORMED, what_is_wrong(error))
+            if (protocol := other_protocol(error)) is not None:
+                self._log_protocol(protocol, request.remote, call.accepted_at)
+            self.generation.stack.door[0].admit(call, call.accepted_at)  # records it
+        else:  # the request's own call is already recorded
+            rejection = BUG
             logger.error("unhandled error in a request handler", exc_info=error)
-        answer = self._refuse(self.generation, request, call, refusal)
+        answer = self._reject(self.generation, request, call, rejection)
         answer.keep_alive = False
         answer.write(request)
         self._settle(call)
         return answer
 
+    def _log_protocol(self, sentence: str, remote: str, now: float) -> None:
+        """Say what a client spoke instead of HTTP, once a minute for each protocol."""
+        if now - self._protocols_logged.get(sentence, -math.inf) >= _PROTOCOL_LOG_S:
+            self._protocols_logged[sentence] = now
+            logger.warning("%s", sentence.rstrip("."), extra={"remote": remote})
+
+    def _log_refused_key(self, remote: str, now: float) -> None:
+        """Say who sends missing or wrong keys, once a minute for each address."""
+        refused = self._refused_keys.count(remote, now)
+        if refused:
+            logger.info("API key refused", extra={"remote": remote, "requests": refused})
+
     def _answer_uncounted(
-        self, generation: Generation, request: Request, call: Call, found: routes.Match | Rejection
+        self, generation: Generation, request: Request, call: Call, match: endpoints.Match | Rejection
     ) -> Response | None:
-        """The answer to what is no call of anybody: a browser's preflight, a look whether we are there."""
+        """The response to a preflight or a health check, which do not count as calls; None for any other."""
         if request.method == "OPTIONS":
             preflight = generation.cors.preflight(request.headers, call.request_id)
             if preflight is not None:
                 return preflight
-        if isinstance(found, routes.Match) and found.endpoint == routes.HEALTH:
+        if isinstance(match, endpoints.Match) and match.endpoint == endpoints.HEALTH:
             headers = JSON + self._headers(generation, request, call)
             return Response(200, headers, b'{"status":"ok"}', close=self.draining)
         return None
 
     async def _served(
-        self, generation: Generation, request: Request, call: Call, found: routes.Match | Rejection
+        self, generation: Generation, request: Request, call: Call, match: endpoints.Match | Rejection
     ) -> Response | ClientStream:
-        """Whatever goes wrong inside becomes an answer here."""
+        """The answer to a call; every failure and bug inside becomes an error response here."""
         try:
-            answer = await self._answer(generation, request, call, found)
+            answer = await self._answer(generation, request, call, match)
         except UpstreamFailure as failure:
             answer = failure.as_rejection()
         except asyncio.CancelledError as cancelled:
@@ -128,32 +133,33 @@ class RequestHandler:
                 raise
             request.task.uncancel()
             answer = DRAINED
-        except Exception:  # noqa: BLE001 - a request ends here, whatever the bug
+        except Exception:  # noqa: BLE001 - every bug ends here as a 500
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
             answer = BUG
-        return self._refuse(generation, request, call, answer) if isinstance(answer, Rejection) else answer
+        return self._reject(generation, request, call, answer) if isinstance(answer, Rejection) else answer
 
     async def _answer(
-        self, generation: Generation, request: Request, call: Call, found: routes.Match | Rejection
+        self, generation: Generation, request: Request, call: Call, match: endpoints.Match | Rejection
     ) -> Response | ClientStream | Rejection:
-        if isinstance(found, Rejection) or self.closed:
-            generation.stack.door[0].admit(call, call.accepted_at)  # so that it is recorded
-            return found if isinstance(found, Rejection) else DRAINED
-        refusal = admit(generation.stack.door, call, call.accepted_at)
-        if refusal is not None:
-            if refusal.kind is INVALID_API_KEY:
-                return self._wrong_keys.refuse(request.remote, call.accepted_at) or refusal
-            return refusal
-        if found.endpoint == routes.MODELS:
-            return self._list_models(generation, request, call, found.model)
+        if isinstance(match, Rejection) or self.closed:
+            generation.stack.door[0].admit(call, call.accepted_at)  # records it
+            return match if isinstance(match, Rejection) else DRAINED
+        rejection = admit(generation.stack.door, call, call.accepted_at)
+        if rejection is not None:
+            if rejection.kind is INVALID_API_KEY:
+                self._log_refused_key(request.remote, call.accepted_at)
+                return self._auth_failures.reject(request.remote, call.accepted_at) or rejection
+            return rejection
+        if match.endpoint == endpoints.MODELS:
+            return self._list_models(generation, request, call, match.model)
         body = await generation.body.read(request, call.lease)
-        refusal = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
-        if refusal is not None:
-            return refusal
+        rejection = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
+        if rejection is not None:
+            return rejection
         if call.stream:
-            own = partial(self._headers, generation, request)
-            stream = StreamedCall(request, call, generation.heartbeat_s, own, self._clock)
-            return await stream.run(generation.stack.handle, generation.sweep)
+            headers_of = partial(self._headers, generation, request)
+            stream = StreamedCall(request, call, generation.heartbeat_s, headers_of, self._clock)
+            return await stream.run(generation.stack.handle, generation.ticker)
         reply = await generation.stack.handle(call)
         if isinstance(reply, Rejection):
             return reply
@@ -161,42 +167,41 @@ class RequestHandler:
         headers = JSON + self._headers(generation, request, call)
         return Response(reply.status, headers, reply.body, close=self.draining)
 
-    def _refuse(self, generation: Generation, request: Request, call: Call, refusal: Rejection) -> Response:
-        call.status, call.outcome = refusal.kind.status, refusal.kind.outcome
-        # What is left of such a body is not worth waiting for.
+    def _reject(self, generation: Generation, request: Request, call: Call, rejection: Rejection) -> Response:
+        kind = rejection.kind
+        call.status, call.outcome, call.error = kind.status, kind.outcome, rejection
+        # Do not wait for the rest of a body that the client may never send.
         unread = "expect" in request.headers and not request.content.is_eof()
-        close = self.draining or unread or id(refusal.kind) in CLOSE_AFTER
-        return Response.rejection(refusal, self._headers(generation, request, call), close=close)
+        close = self.draining or unread or kind.closes_connection
+        return Response.rejection(rejection, self._headers(generation, request, call), close=close)
 
     def _settle(self, call: Call) -> None:
         try:
             call.lease.settle(call, self._clock())
-        except Exception:  # noqa: BLE001 - the answer has been given, and no other may be written behind it
+        except Exception:  # noqa: BLE001 - the response is already written; a second one must not follow
             logger.exception("bug in the gateway", extra={"request_id": call.request_id})
 
-    def _apply_body(
-        self, generation: Generation, request: Request, call: Call, body: bytes
-    ) -> Rejection | None:
-        """What the body tells of the call."""
+    def _apply_body(self, generation: Generation, request: Request, call: Call, body: bytes) -> Rejection | None:
+        """Fill in what the body says about the call; a rejection if the body is invalid."""
         request.connection.body_read = True
         call.ready_at = self._clock()
-        peek = openai.peek_request(body)
-        if isinstance(peek, Rejection):
-            return peek
+        fields = peek_request(body)
+        if isinstance(fields, Rejection):
+            return fields
         call.spans = splice.model_spans(body)
         if len(call.spans) != 1:
-            return Rejection(INVALID_VALUE, "`model` stands more than once in the body.", "model")
+            return Rejection(INVALID_VALUE, "`model` appears more than once in the body.", "model")
         call.body = body
-        call.model = peek.model
-        call.stream = peek.stream and call.endpoint != EMBEDDINGS
-        patience, heartbeat_s = wire_headers.read_timeout(call.headers), generation.heartbeat_s
-        # An SDK's read time-out begins anew with each heartbeat.
-        if not call.stream or heartbeat_s is None or patience <= heartbeat_s:
-            call.deadline = call.accepted_at + patience
+        call.model = fields.model
+        call.stream = fields.stream and call.endpoint != EMBEDDINGS
+        timeout, heartbeat_s = header_policy.read_timeout(call.headers), generation.heartbeat_s
+        # Each heartbeat restarts the SDK's read timeout.
+        if not call.stream or heartbeat_s is None or timeout <= heartbeat_s:
+            call.deadline = call.accepted_at + timeout
         if call.caller is not None:
-            call.priority = wire_headers.priority(call.headers, call.caller.priority)
-            if peek.engine_fields:
-                return steering.refuse(peek.engine_fields, call.caller)
+            call.priority = header_policy.priority(call.headers, call.caller.priority)
+            if fields.engine_fields and call.model in generation.engine_models:
+                return engine_fields.reject(fields.engine_fields, call.caller)
         return None
 
     def _list_models(
@@ -204,21 +209,17 @@ class RequestHandler:
     ) -> Response | Rejection:
         if call.caller is None:
             raise AssertionError("the door sets the caller")
-        body = (
-            generation.models.listing(call.caller)
-            if name is None
-            else generation.models.one(call.caller, name)
-        )
+        body = generation.models.listing(call.caller) if name is None else generation.models.entry(call.caller, name)
         if isinstance(body, Rejection):
             return body
         call.status, call.outcome = 200, "ok"
         return Response(200, JSON + self._headers(generation, request, call), body, close=self.draining)
 
-    def _new_call(self, request: Request, found: routes.Match | Rejection) -> Call:
+    def _new_call(self, request: Request, match: endpoints.Match | Rejection) -> Call:
         headers = request.headers
         call = Call(
-            found.endpoint if isinstance(found, routes.Match) else OTHER,
-            wire_headers.request_id(headers.get("x-request-id")) or self._new_request_id(),
+            match.endpoint if isinstance(match, endpoints.Match) else OTHER,
+            header_policy.request_id(headers.get("x-request-id")) or self._new_request_id(),
             Credentials(
                 _header_value(headers, "authorization"),
                 _header_value(headers, "x-api-key") if "x-api-key" in headers else None,
@@ -230,45 +231,45 @@ class RequestHandler:
         return call
 
     def _headers(self, generation: Generation, request: Request, call: Call) -> str:
-        """The gateway's own headers on any answer."""
-        own = f"x-request-id: {call.request_id}\r\n{generation.cors.headers(request.headers)}"
-        served, now = call.candidate, self._clock()
-        if served is not None and call.attempts:
-            own += (
-                f"x-sluice-upstream: {served.upstream}\r\nx-sluice-upstream-model: {served.model}\r\n"
+        """The gateway's own headers, for any response."""
+        headers = f"x-request-id: {call.request_id}\r\n{generation.cors.headers(request.headers)}"
+        candidate, now = call.candidate, self._clock()
+        if candidate is not None and call.attempts:
+            headers += (
+                f"x-sluice-upstream: {candidate.upstream}\r\nx-sluice-upstream-model: {candidate.header}\r\n"
                 f"x-sluice-attempts: {call.attempts}\r\n"
-                f"{lines(call.upstream_headers) if call.upstream_headers else ''}"
+                f"{header_lines(call.upstream_headers) if call.upstream_headers else ''}"
             )
         if call.answered_at:
-            own += (
+            headers += (
                 f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\n"
                 f"x-sluice-overhead-ms: {call.overhead_s(now) * 1000:.3f}\r\n"
             )
         if call.response_notes:
-            own += lines(call.response_notes.items())
+            headers += header_lines(call.response_notes.items())
         if call.batch_size:
-            own += f"x-sluice-batch-size: {call.batch_size}\r\n"
+            headers += f"x-sluice-batch-size: {call.batch_size}\r\n"
         if call.cost is not None:
-            own += f"x-sluice-cost-usd: {usd(call.cost)}\r\n"
+            headers += f"x-sluice-cost-usd: {usd(call.cost)}\r\n"
         if call.caller is not None and call.caller.account is not None:
             account = call.caller.account
-            own += ratelimit.render(account.limits, account.status(now))
-        return own
+            headers += ratelimit_headers.render(account.limits, account.status(now))
+        return headers
 
     async def _flushed(self, connection: Connection) -> None:
-        """Hold the call until its bytes are on their way, as long as the client takes some of them."""
+        """Wait until the response is written out, as long as the client keeps reading."""
         while connection.full and (transport := connection.transport) is not None:
-            left = transport.get_write_buffer_size()
+            backlog = transport.get_write_buffer_size()
             try:
                 async with asyncio.timeout(WRITE_STALL_S):
                     await connection.flushed()
             except TimeoutError:
-                if transport.get_write_buffer_size() >= left:
+                if transport.get_write_buffer_size() >= backlog:
                     transport.abort()
                     return
 
 
 def _header_value(headers: CIMultiDictProxy[str], name: str) -> str | None:
-    """A header's value; of a repeated one all values, which is no key that anybody has."""
+    """A header's value. All values of a repeated header, joined: never a valid key."""
     values = headers.getall(name, None)
     return None if values is None else values[0] if len(values) == 1 else ", ".join(values)

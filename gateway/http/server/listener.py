@@ -1,10 +1,14 @@
-"""The listener: aiohttp's HTTP/1.1 server without its router, its error pages and its access log."""
+"""The listener: aiohttp's HTTP/1.1 server without its router, error pages and access log."""
 
+import asyncio
+import select
+from operator import attrgetter
 from typing import Any, cast
 
-import aiohttp.http_parser
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
+from gateway.http.descriptors import Descriptors
 from gateway.http.server.connection import (
     MAX_HEADER_BYTES,
     BadRequestResponder,
@@ -14,41 +18,74 @@ from gateway.http.server.connection import (
 
 
 class Listener(web.Server):
-    """Makes a `Connection` for every client that connects."""
+    """The factory of `Connection`s."""
 
     def __init__(
-        self, handler: ConnectionHandler, complain: BadRequestResponder, keepalive_timeout: float
+        self,
+        handler: ConnectionHandler,
+        respond_error: BadRequestResponder,
+        keepalive_timeout: float,
+        descriptors: Descriptors | None = None,
     ) -> None:
-        """`keepalive_timeout` (seconds) also bounds how long a request's head may take."""
-        # A client that leaves must cancel its handler: off by default, and nothing else would tell us.
+        """`keepalive_timeout` (seconds) also bounds the arrival of a request's head."""
+        # A disconnecting client must cancel its handler; aiohttp leaves this off by default.
         super().__init__(cast(Any, handler), handler_cancellation=True)
         self._handler = handler
-        self._complain = complain
+        self._respond_error = respond_error
         self._keepalive_timeout = keepalive_timeout
+        self._descriptors = descriptors or Descriptors(lambda: 0)
+        self._descriptors.on_shortage(self.close_idle)
 
     def __call__(self) -> Connection:
         """asyncio's protocol factory."""
         return Connection(
             self,
             self._handler,
-            self._complain,
-            loop=self._loop,
+            self._respond_error,
+            loop=asyncio.get_running_loop(),
             keepalive_timeout=self._keepalive_timeout,
             auto_decompress=False,
             max_line_size=MAX_HEADER_BYTES,
             max_field_size=MAX_HEADER_BYTES,
         )
 
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """aiohttp: a client has connected. It is refused if only the descriptors for upstreams are left."""
+        sock = transport.get_extra_info("socket")
+        admitted = sock is None or self._descriptors.admit_client(sock.fileno())
+        super().connection_made(handler, transport)
+        if not admitted:
+            transport.abort()
+
+    def close_idle(self, count: int) -> int:
+        """Close up to `count` idle connections, longest idle first, and return how many.
+
+        One with unread bytes is not idle: a request has just arrived.
+        """
+        idle = [one for one in self.connections if isinstance(one, Connection) and one.idle]
+        idle.sort(key=attrgetter("idle_since"))
+        closed = 0
+        for connection in idle:
+            if closed >= count:
+                break
+            if not _has_unread(connection.transport):
+                connection.force_close()
+                closed += 1
+        return closed
+
     def drain(self) -> None:
-        """Close idle connections now, and the others after the answer that they are waiting for."""
+        """Close idle connections now, and busy ones after their current answer."""
         for connection in self.connections:
             if isinstance(connection, Connection) and connection.serving:
-                connection.last = True  # `close` would throw away what is still to come of its body
+                connection.last = True  # `close` would discard the rest of its request body
             else:
                 connection.force_close()
 
 
-def assert_c_parser() -> None:
-    """Refuse to run on aiohttp's pure-Python HTTP parser: slower, and laxer about smuggling. RuntimeError."""
-    if aiohttp.http_parser.HttpRequestParser is aiohttp.http_parser.HttpRequestParserPy:
-        raise RuntimeError("aiohttp's C parser is missing; reinstall aiohttp from a wheel")
+def _has_unread(transport: asyncio.BaseTransport | None) -> bool:
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is None or sock.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

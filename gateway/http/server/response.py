@@ -1,7 +1,7 @@
-"""Write whole answers to a client, as bytes straight to its transport.
+"""Writes whole responses as bytes straight to the client's transport.
 
-Every head that a client sees is rendered here, so every header in it is written here or handed in. Headers
-are handed in as text, `name: value` with CRLF behind each.
+Every response head is rendered here; headers from elsewhere arrive as text, `name: value` lines each ended
+by CRLF.
 """
 
 import math
@@ -19,11 +19,11 @@ from gateway.wire.openai.peek import render_error
 
 JSON = "Content-Type: application/json\r\n"
 
-_LARGE = 64 * 1024  # bytes from which head and body are written apart rather than joined
+_LARGE = 64 * 1024  # bytes from which head and body are written separately instead of joined
 
 
 class Response:
-    """A whole answer: `write` it once. `keep_alive` as far as this answer decides."""
+    """A whole response; `write` it once. `keep_alive` is this response's part in that decision."""
 
     __slots__ = ("_body", "_headers", "_status", "keep_alive")
 
@@ -34,14 +34,15 @@ class Response:
         self.keep_alive = not close
 
     @classmethod
-    def rejection(cls, refusal: Rejection, headers: str, *, close: bool = False) -> "Response":
-        """The answer for a refusal, with its advice on retrying."""
-        kind = refusal.kind
-        body = render_error(refusal.message, kind.type, refusal.param, kind.code or None)
-        return cls(kind.status, JSON + _advice(refusal) + lines(refusal.headers) + headers, body, close=close)
+    def rejection(cls, rejection: Rejection, headers: str, *, close: bool = False) -> "Response":
+        """The error response for a rejection, with its retry advice."""
+        kind = rejection.kind
+        body = render_error(rejection.message, kind.type, rejection.param, kind.code or None, rejection.details)
+        headers = JSON + _retry_advice(rejection) + header_lines(rejection.headers) + headers
+        return cls(kind.status, headers, body, close=close)
 
     def write(self, request: Request) -> None:
-        """Write head and body, if the client is still there."""
+        """Write head and body, unless the client has disconnected."""
         transport = request.transport
         if transport is None:
             return
@@ -59,22 +60,23 @@ class Response:
             transport.writelines((head, body))
 
 
-def lines(headers: Iterable[tuple[str, str]]) -> str:
-    """Pairs as text."""
+def header_lines(headers: Iterable[tuple[str, str]]) -> str:
+    """Name and value pairs as header lines."""
     return "".join([f"{name}: {value}\r\n" for name, value in headers])
 
 
-def _advice(refusal: Rejection) -> str:
+def _retry_advice(rejection: Rejection) -> str:
     """`retry-after` in both units, or `x-should-retry: false`; never both."""
-    if refusal.retry_after is not None:
-        ms = max(1, math.ceil(refusal.retry_after * 1000 - 1e-6))  # 0.35 s is 350.00000000000006 ms
+    if rejection.retry_after is not None:
+        ms = max(1, math.ceil(rejection.retry_after * 1000 - 1e-6))  # 0.35 s is 350.00000000000006 ms
         return f"Retry-After: {max(1, math.ceil(ms / 1000))}\r\nRetry-After-Ms: {ms}\r\n"
-    told = any(name == "x-should-retry" for name, _ in refusal.headers)
-    return "x-should-retry: false\r\n" if refusal.kind.final and not told else ""
+    if rejection.kind.retryable or any(name == "x-should-retry" for name, _ in rejection.headers):
+        return ""
+    return "x-should-retry: false\r\n"
 
 
 def render_head(request: Request, status: int, headers: str, *, keep_alive: bool) -> bytes:
-    """Status line, date and these headers, up to and with the empty line."""
+    """Status line, date and the given headers, including the empty line at the end."""
     version = request.version
     connection = ""
     if not keep_alive:

@@ -1,18 +1,18 @@
--- What the scripts of one key share: each is this text followed by its own, and runs as one atomic step.
+-- The common part of a key's scripts: each is this text followed by its own, and runs atomically.
 --
--- KEYS[1] string: the time, and of each meter (requests, tokens) its theoretical arrival time and all it ever took
--- KEYS[2] sorted set: the reservations under way, by the end of their lease
--- KEYS[3] string: the nano-dollars of one day: spent (reserved ones included), and all that was ever reserved
+-- KEYS[1] string: the time, and for each meter (requests, tokens) its theoretical arrival time and total ever taken
+-- KEYS[2] sorted set: unsettled reservations by the end of their lease
+-- KEYS[3] string: nano-dollars of one day: spent (reserved ones included), and the total ever reserved
 -- ARGV    lease, rpm, tpm, concurrency, usd_per_day (empty: no limit); time (empty: Redis's own)
 --
--- The arithmetic is that of policy/rate_limit.py and policy/account.py, operation by operation. Numbers are kept
--- and answered as doubles: that is exact, and half the time of a script would go into their text otherwise.
+-- The arithmetic is that of gcra.py and account.py, operation by operation. Numbers are stored and returned as
+-- doubles: that is exact, and formatting them as text would take half of a script's time.
 
-local EPOCH = 1767225600 -- seconds since then keep nanoseconds in a double
+local EPOCH = 1767225600 -- counted from here, a double still resolves nanoseconds
 local SLACK = 1e-6
-local KEEP = 86400 -- a meter that has been empty for so long is forgotten: no call under way has its mark from before
+local EXPIRY = 86400 -- seconds; an empty meter expires after these, when no unsettled call can have a mark in it
 local TWO_DAYS = 172800
-local LATE = 600 -- so long after its lease a reservation has no place any more, but may still be settled
+local LATE = 600 -- seconds after its lease for which a reservation holds no slot, but may still be settled
 
 local OK, RPM, TPM, CONCURRENCY, USD_PER_DAY, TOO_LARGE, NOTHING = 0, 1, 2, 3, 4, 5, 6
 
@@ -35,7 +35,7 @@ local function store_meters()
   if requests.unit or tokens.unit then
     local left = math.max(requests.tat - now, tokens.tat - now, 0)
     redis.call('SET', KEYS[1], struct.pack('<ddddd', now, requests.tat, requests.taken, tokens.tat, tokens.taken),
-      'EX', math.ceil(left) + KEEP)
+      'EX', math.ceil(left) + EXPIRY)
   end
 end
 
@@ -46,63 +46,64 @@ local function spend(amount)
   end
 end
 
-local function recall()
-  local found = redis.call('GET', KEYS[1])
-  if found and #found == 40 then
+local function load_state()
+  local packed = redis.call('GET', KEYS[1])
+  if packed and #packed == 40 then
     local at
-    at, requests.tat, requests.taken, tokens.tat, tokens.taken = struct.unpack('<ddddd', found)
-    if at > now then -- a clock that was set back must not lock the key for as long
+    at, requests.tat, requests.taken, tokens.tat, tokens.taken = struct.unpack('<ddddd', packed)
+    if at > now then -- a clock that was set back must not block the key until it catches up
       requests.tat, tokens.tat = requests.tat - (at - now), tokens.tat - (at - now)
       store_meters()
     end
   end
-  found = budget and redis.call('GET', KEYS[3])
-  if found and #found == 16 then
-    spent, gross = struct.unpack('<dd', found)
+  packed = budget and redis.call('GET', KEYS[3])
+  if packed and #packed == 16 then
+    spent, gross = struct.unpack('<dd', packed)
   end
 end
 
-local function restore_meter(one, tat, taken)
-  if one.unit and taken > one.taken then
-    one.tat, one.taken = math.max(one.tat, math.min(tat, now + one.full)), taken
+local function restore_meter(bucket, tat, taken)
+  if bucket.unit and taken > bucket.taken then
+    bucket.tat, bucket.taken = math.max(bucket.tat, math.min(tat, now + bucket.full)), taken
   end
 end
 
--- What was ever taken only grows: a Redis that knows of less than the caller has seen has lost writes.
-local function restore(sight)
-  local _, requests_tat, requests_taken, tokens_tat, tokens_taken, seen, seen_gross = struct.unpack('<ddddddd', sight)
+-- Totals only grow: if Redis has less than the caller has seen, Redis has lost writes.
+local function restore(snapshot)
+  local _, requests_tat, requests_taken, tokens_tat, tokens_taken, seen_spent, seen_gross =
+    struct.unpack('<ddddddd', snapshot)
   restore_meter(requests, requests_tat, requests_taken)
   restore_meter(tokens, tokens_tat, tokens_taken)
   if budget and seen_gross > gross then
-    spent, gross = math.max(spent, seen), seen_gross
+    spent, gross = math.max(spent, seen_spent), seen_gross
   end
 end
 
-local function wait(one, units)
-  if not one.unit then
+local function wait(bucket, units)
+  if not bucket.unit then
     return 0
   end
-  local cost = units * one.unit
-  if cost > one.full + SLACK then
+  local cost = units * bucket.unit
+  if cost > bucket.full + SLACK then
     return math.huge
   end
-  local early = math.max(one.tat, now) + cost - now - one.full
+  local early = math.max(bucket.tat, now) + cost - now - bucket.full
   return early > SLACK and early or 0
 end
 
-local function take(one, units)
-  if one.unit then
-    one.tat = math.max(one.tat, now) + units * one.unit
-    one.taken = one.taken + units
+local function take(bucket, units)
+  if bucket.unit then
+    bucket.tat = math.max(bucket.tat, now) + units * bucket.unit
+    bucket.taken = bucket.taken + units
   end
 end
 
--- What was taken after the mark stays in; a sum below the mark says that the take itself was lost.
-local function give_back(one, unused, mark)
-  if one.unit and mark <= one.taken then
-    local refund = math.min(unused, math.max(0, one.tat - now) / one.unit - (one.taken - mark))
+-- Units taken after the mark stay in; a total below the mark shows that the take itself was lost.
+local function give_back(bucket, unused, mark)
+  if bucket.unit and mark <= bucket.taken then
+    local refund = math.min(unused, math.max(0, bucket.tat - now) / bucket.unit - (bucket.taken - mark))
     if refund > 0 then
-      one.tat = one.tat - refund * one.unit
+      bucket.tat = bucket.tat - refund * bucket.unit
     end
   end
 end
@@ -111,12 +112,12 @@ local function hold(id)
   redis.call('ZADD', KEYS[2], now + lease, id)
 end
 
-local function keep_places()
+local function extend_expiry()
   redis.call('EXPIRE', KEYS[2], math.ceil(lease) + LATE)
 end
 
--- What became of it, two numbers that belong to it, and the sight that the caller brings next time.
-local function answer(code, amount, mark)
+-- The code, its two numbers, and the snapshot that the caller sends back next time.
+local function reply(code, amount, mark)
   return struct.pack('<dddddddddd', code, amount, mark, now, requests.tat, requests.taken, tokens.tat, tokens.taken,
     spent, gross)
 end

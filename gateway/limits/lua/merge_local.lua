@@ -1,17 +1,17 @@
--- Enters, once, what a process has admitted on its own. KEYS[4] tells that it was done.
--- ARGV from 7: requests, tokens, net cost, sight, ids of the calls under way. Answers OK or NOTHING, and the mark.
+-- Adds, once, what a process admitted in a local fallback. KEYS[4] marks the merge as done.
+-- ARGV from 7: requests, tokens, net cost, snapshot, ids of the unsettled calls. Replies OK or NOTHING, and the mark.
 
-recall()
+load_state()
 if not redis.call('SET', KEYS[4], '1', 'NX', 'EX', TWO_DAYS) then
-  return answer(NOTHING, 0, 0)
+  return reply(NOTHING, 0, 0)
 end
 restore(ARGV[10])
 take(requests, tonumber(ARGV[7]))
 take(tokens, tonumber(ARGV[8]))
 store_meters()
 spend(tonumber(ARGV[9]))
-for place = 11, #ARGV do
-  hold(ARGV[place])
+for index = 11, #ARGV do
+  hold(ARGV[index])
 end
-keep_places()
-return answer(OK, 0, tokens.taken)
+extend_expiry()
+return reply(OK, 0, tokens.taken)

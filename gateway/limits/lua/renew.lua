@@ -1,7 +1,7 @@
--- Renews the leases of calls under way, also of those that Redis has lost. ARGV from 7: their ids.
+-- Renews the leases of unsettled calls, including those that Redis has lost. ARGV from 7: their ids.
 
-for place = 7, #ARGV do
-  hold(ARGV[place])
+for index = 7, #ARGV do
+  hold(ARGV[index])
 end
-keep_places()
+extend_expiry()
 return 'ok'

@@ -1,11 +1,11 @@
 -- Settles a reservation, once. ARGV from 7: id, tokens used, tokens reserved, mark, cost, cost reserved.
--- Answers OK, or NOTHING where there was nothing to settle.
+-- Replies OK, or NOTHING if there is nothing to settle.
 
 local used, reserved, mark = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 
-recall()
+load_state()
 if redis.call('ZREM', KEYS[2], ARGV[7]) == 0 then
-  return answer(NOTHING, 0, 0)
+  return reply(NOTHING, 0, 0)
 end
 if used > reserved then
   take(tokens, used - reserved)
@@ -14,4 +14,4 @@ else
 end
 store_meters()
 spend(ARGV[11] - ARGV[12])
-return answer(OK, 0, 0)
+return reply(OK, 0, 0)

@@ -1,162 +1,106 @@
-"""Whether a cheap answer is doubtful, by what it shows; no other model is asked."""
+"""Checks whether a cheap answer is doubtful, from its text alone (a cascade's deferral rule)."""
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.routing.cascade import arithmetic
-from gateway.routing.cascade.arithmetic import NUMBER, check, number
+from gateway.routing.cascade.arithmetic import check
 from gateway.wire.json.schema_check import fits
-from gateway.wire.openai.chat_answer import AskedForm, Said, asked, said
+from gateway.wire.openai.chat_answer import AnswerFormat, ChatChoice, read_choices, read_format
 
 GOOD_ENDS: Final = frozenset({"stop", "tool_calls", "function_call"})
-"""Reasons to finish that say the model had said all it wanted to."""
+"""Finish reasons of an answer that the model completed."""
 
-_FINAL: Final = re.compile(
-    r"####\s*\S|\\boxed\{|(?:final )?answer(?: is)?\s*[:=]?\s*\S|정답|답은|답:", re.IGNORECASE
-)
-_HEDGE: Final = re.compile(
-    r"\b(?:however|assum\w+|unclear|not sure|cannot be|can't be|might|perhaps|approximately|about|"
-    r"wait|actually|mistake|incorrect|apologi\w+)\b|아마|확실하지|모르겠",
-    re.IGNORECASE,
-)
 _REFUSAL: Final = re.compile(
     r"\s*(?:i(?:'m| am) (?:sorry|unable)|sorry|i (?:can(?:'|no)t|won't|do not|don't) |as an ai\b|"
     r"unfortunately, i\b|죄송하지만|죄송합니다|도와드릴 수 없)",
     re.IGNORECASE,
 )
-_LONGEST: Final = 16_000
-"""Characters of an answer that are looked at."""
+_MAX_CHARS: Final = 16_000
+"""Number of characters of an answer that are checked."""
 
 
 def is_complete(finish_reason: object) -> bool:
-    """Whether the model ended by itself, not by a length or a filter."""
+    """Return whether the model completed the answer, rather than being cut by a limit or a filter."""
     return finish_reason in GOOD_ENDS
 
 
 def is_empty(text: str | None) -> bool:
-    """Whether nothing was said."""
+    """Return whether the text is missing or blank."""
     return text is None or not text.strip()
 
 
 def is_refusal(text: str) -> bool:
-    """Whether an answer begins as refusals begin, in English or Korean."""
+    """Return whether an answer starts like a refusal, in English or Korean."""
     return _REFUSAL.match(text.replace("’", "'", 4)) is not None
 
 
-def hedges(text: str) -> int:
-    """How many words of doubt stand in an answer."""
-    return len(_HEDGE.findall(text[:_LONGEST]))
-
-
-def names_a_result(text: str) -> bool:
-    """Whether an answer says which part of it is the result."""
-    return _FINAL.search(text[:_LONGEST]) is not None
-
-
-def unused_numbers(question: str, answer: str) -> int:
-    """Numbers of the question that the answer never uses."""
-    used = set(map(number, NUMBER.findall(answer[:_LONGEST])))
-    return len(set(map(number, NUMBER.findall(question[:_LONGEST]))) - used)
-
-
 def mean_logprob(logprobs: Sequence[float]) -> float | None:
-    """Mean log probability of an answer's tokens; None when the upstream gave none that are finite."""
-    finite = [one for one in logprobs if math.isfinite(one)]
+    """Return the mean log probability of an answer's tokens; None without finite values."""
+    finite = [logprob for logprob in logprobs if math.isfinite(logprob)]
     return sum(finite) / len(finite) if finite else None
 
 
-ANSWER_FEATURES: Final = (
-    "no result named",
-    "wrong sums",
-    "sums",
-    "numbers unused",
-    "doubts",
-    "refusal",
-    "length",
-    "result",
-    "fraction",
-)
-"""Names of what `look` measures."""
-
-
-def look(question: str, answer: str) -> Iterable[float]:
-    """An answer in numbers, for a model that decides whether to ask again (see `ANSWER_FEATURES`)."""
-    counted = check(answer[:_LONGEST])
-    result = NUMBER.findall(answer[-_LONGEST:])
-    return (
-        float(not names_a_result(answer)),
-        min(counted.wrong, 3),
-        math.log1p(counted.checked),
-        min(unused_numbers(question, answer), 4),
-        math.log1p(hedges(answer)),
-        float(is_refusal(answer)),
-        math.log1p(len(answer)),
-        math.log1p(float(number(result[-1])) if result else 0.0),
-        float(bool(result) and number(result[-1]).denominator != 1),
-    )
-
-
-_MOST_CHOICES: Final = 8
-"""Of an answer, that are looked at: a client may ask for a hundred, and nothing else runs meanwhile."""
+_MAX_CHOICES: Final = 8
+"""Number of choices that are checked: a client may request a hundred, and the checks block the event loop."""
 
 
 class CheckPolicy(NamedTuple):
-    """The names of the checks, and the least mean log probability of an answer's tokens (None: any)."""
+    """The names of the checks, and the minimum mean log probability of an answer's tokens (None: any)."""
 
     checks: Collection[str]
     min_logprob: float | None = None
 
 
-def doubt(request: bytes, answer: bytes, terms: CheckPolicy) -> str:
-    """The name of the first check that one of its first choices does not pass; empty where all pass.
+def doubt(request: bytes, answer: bytes, policy: CheckPolicy) -> str:
+    """Return the name of the first check that a choice fails; empty if all pass.
 
-    An answer in a shape of its own is not judged.
+    An answer of an unknown shape is not checked.
     """
-    form = asked(request)
-    for choice in said(answer)[:_MOST_CHOICES]:
+    form = read_format(request)
+    for choice in read_choices(answer)[:_MAX_CHOICES]:
         for name, fails in _CHECKS.items():
-            if name in terms.checks and fails(choice, form, terms):
+            if name in policy.checks and fails(choice, form, policy):
                 return name
     return ""
 
 
-def _finish(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
-    # An answer that meets the client's own cap would meet it elsewhere too.
-    return not is_complete(one.finish) and not (one.finish == "length" and form.capped)
+def _finish(choice: ChatChoice, form: AnswerFormat, policy: CheckPolicy) -> bool:
+    # The client's own cap would cut the strong answer too.
+    return not is_complete(choice.finish) and not (choice.finish == "length" and form.capped)
 
 
-def _empty(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
-    return is_empty(one.text) and not one.calls and not one.refused
+def _empty(choice: ChatChoice, form: AnswerFormat, policy: CheckPolicy) -> bool:
+    return is_empty(choice.text) and not choice.calls and not choice.refused
 
 
-def _refusal(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
-    return one.refused or is_refusal(one.text)
+def _refusal(choice: ChatChoice, form: AnswerFormat, policy: CheckPolicy) -> bool:
+    return choice.refused or is_refusal(choice.text)
 
 
-def _json(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
-    if not form.json or one.calls:
+def _json(choice: ChatChoice, form: AnswerFormat, policy: CheckPolicy) -> bool:
+    if not form.json or choice.calls:
         return False
     try:
-        value = msgspec.json.decode(one.text)
+        value = msgspec.json.decode(choice.text)
     except (msgspec.DecodeError, RecursionError):
         return True
     return not (isinstance(value, dict) if form.schema is None else fits(value, form.schema))
 
 
-def _arithmetic(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
-    return arithmetic.check(one.text[:_LONGEST]).wrong > 0
+def _arithmetic(choice: ChatChoice, form: AnswerFormat, policy: CheckPolicy) -> bool:
+    return check(choice.text[:_MAX_CHARS]).wrong > 0
 
 
-def _logprob(one: Said, form: AskedForm, terms: CheckPolicy) -> bool:
-    mean = mean_logprob(one.logprobs)
-    return mean is not None and terms.min_logprob is not None and mean < terms.min_logprob
+def _logprob(choice: ChatChoice, form: AnswerFormat, policy: CheckPolicy) -> bool:
+    mean = mean_logprob(choice.logprobs)
+    return mean is not None and policy.min_logprob is not None and mean < policy.min_logprob
 
 
-_CHECKS: Final[dict[str, Callable[[Said, AskedForm, CheckPolicy], bool]]] = {
+_CHECKS: Final[dict[str, Callable[[ChatChoice, AnswerFormat, CheckPolicy], bool]]] = {
     "finish": _finish,
     "empty": _empty,
     "refusal": _refusal,

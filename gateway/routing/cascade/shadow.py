@@ -1,10 +1,15 @@
-"""Some calls go to the other tier as well, for the operator to learn from. No client waits or pays for it."""
+"""Shadow calls: the other tier answers some requests too, for the operator to learn from.
+
+No client waits or pays for them. A share, two at once and `max_per_minute` bound them.
+"""
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
+
+from aiolimiter import AsyncLimiter
 
 from gateway.core.call import CHAT, Call, Candidate, Gate, Handler, Reply, Route
 from gateway.core.caller import BATCH, Caller
@@ -14,52 +19,60 @@ from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.routing.cascade.shadow_file import LONGEST, Pair, ShadowFile, line
 from gateway.routing.complexity.tiers import EstimateOf, TierRanking
 from gateway.telemetry.logging import logger
-from gateway.wire.openai.chat_answer import said
+from gateway.wire.openai.chat_answer import read_choices
 
 KEY: Final = "shadow"
-"""The name under which the second answers are booked."""
+"""The key name that second answers are booked under."""
 
-MOST: Final = 2
-"""Second answers under way at once, in one process; while there are so many, no more begin."""
+MAX_IN_FLIGHT: Final = 2
+"""Second answers under way at once in one process; meanwhile no more begin."""
 
 _CHECKS: Final = CheckPolicy(("finish", "empty", "refusal", "json", "arithmetic"))
 
 
-class ShadowSample(NamedTuple):
-    """The share of a model's calls, and where both answers go."""
+class ShadowSample:
+    """Which of a model's calls are shadowed, and where both answers go."""
 
-    share: float
-    file: ShadowFile
+    def __init__(self, share: float, max_per_minute: int | None, file: ShadowFile) -> None:
+        self.share = share
+        self.limiter = None if max_per_minute is None else AsyncLimiter(1, 60 / max_per_minute)
+        """Spaces them evenly: a bucket of a minute's calls would allow twice as many in the first minute."""
+        self.file = file
+
+    @property
+    def due(self) -> bool:
+        """Whether `max_per_minute` allows one more now."""
+        return self.limiter is None or self.limiter.has_capacity()
 
 
 class TaskPool:
-    """The tasks of a process that nobody waits for."""
+    """The background tasks of a process."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def full(self) -> bool:
-        """Whether no more may begin."""
-        return len(self._tasks) >= MOST
+        """Whether no further task may begin."""
+        return len(self._tasks) >= MAX_IN_FLIGHT
 
     def begin(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run it."""
+        """Runs `work` in a task."""
 
         async def run() -> None:
             await work()
 
         task = asyncio.create_task(run())
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._on_done)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("bug in the gateway", exc_info=task.exception())
 
     async def close(self) -> None:
-        """End them."""
+        """Cancels all tasks."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -67,20 +80,20 @@ class TaskPool:
 
 
 class ShadowLayer:
-    """The layer, for whole chat answers."""
+    """The layer around the cascade; it shadows chat calls that are not streamed."""
 
     def __init__(
         self,
         samples: Mapping[str, ShadowSample],
-        bill: Gate,
+        accounting: Gate,
         estimate: EstimateOf,
         background: TaskPool,
         rng: Random,
         clock: Clock,
     ) -> None:
-        """`samples` by model; `bill` books what a second answer costs."""
+        """`samples` by model; `accounting` books the cost of second answers."""
         self._samples = samples
-        self._bill = bill
+        self._accounting = accounting
         self._estimate = estimate
         self._background = background
         self._rng = rng
@@ -104,28 +117,29 @@ class ShadowLayer:
         route = call.route
         if route is None:
             raise AssertionError("the gates above set the route")
-        ranked = TierRanking(
-            call, [one for one in route.candidates if one in call.candidates], self._estimate
-        )
+        ranked = TierRanking(call, [each for each in route.candidates if each in call.candidates], self._estimate)
         tiers, body = (ranked.ascending[:1], ranked.strong), call.body
         reply = await inner(call)
-        if ranked.alike:
+        if ranked.single_tier:
             return reply
-        if isinstance(reply, Reply) and self._fits(call, reply):
-            number = next((at for at, tier in enumerate(tiers) if call.candidate in tier), None)
-            if number is not None:
-                # One of them: a choice of several would be taken for two tiers again.
-                second = self._second(call, route, tiers[1 - number][:1])
-                first, swapped = reply.body, number == 1
+        if isinstance(reply, Reply) and self._may_shadow(call, reply, sample):
+            answered = next((at for at, tier in enumerate(tiers) if call.candidate in tier), None)
+            if answered is not None:
+                if sample.limiter is not None:
+                    await sample.limiter.acquire()  # there is capacity, so this does not wait
+                # A single candidate: several would be ranked into two tiers again.
+                second = self._second(call, route, tiers[1 - answered][:1])
+                first, swapped = reply.body, answered == 1
                 self._background.begin(lambda: self._ask(inner, second, body, first, sample, swapped))
         return reply
 
-    def _fits(self, call: Call, reply: Reply) -> bool:
-        """Whether the answer is as its model gave it and not too long to be kept, and one more may begin."""
-        return not call.modified and len(reply.body) <= LONGEST and not self._background.full
+    def _may_shadow(self, call: Call, reply: Reply, sample: ShadowSample) -> bool:
+        """Whether the answer is the model's own and short enough to store, and the bounds allow one more."""
+        fits = not call.modified and len(reply.body) <= LONGEST
+        return fits and not self._background.full and sample.due
 
     def _second(self, call: Call, route: Route, tier: Sequence[Candidate]) -> Call:
-        """The same call, to this tier alone, behind everybody else's, at nobody's expense."""
+        """A copy of the call for this tier only, at batch priority, charged to no key."""
         second = call.derive(f"{call.request_id[:120]}-shadow")
         second.accepted_at = second.ready_at = self._clock()
         second.body, second.spans, second.headers = call.body, call.spans, {}
@@ -138,9 +152,9 @@ class ShadowLayer:
     async def _ask(
         self, inner: Handler, second: Call, body: bytes, first: bytes, sample: ShadowSample, swapped: bool
     ) -> None:
-        """Write both answers down, if there is a second one; `swapped`: the first one is the strong one."""
+        """Gets the second answer and writes both to the file; `swapped`: the first one is the strong one."""
         second.outcome = "client_gone"  # if it is cancelled
-        self._bill.admit(second, second.ready_at)
+        self._accounting.admit(second, second.ready_at)
         try:
             reply = await inner(second)
             second.outcome = "ok" if isinstance(reply, Reply) else reply.kind.outcome
@@ -151,13 +165,13 @@ class ShadowLayer:
             second.lease.settle(second, self._clock())
         if isinstance(reply, Reply) and len(reply.body) <= LONGEST:
             weak, strong = (reply.body, first) if swapped else (first, reply.body)
-            # Nobody waits for it, so nobody shall be held up by it.
+            # In a thread, so that no request is held up.
             written = await asyncio.to_thread(_written, body, weak, strong)
             if written is not None:
                 await sample.file.add(written)
 
 
 def _written(body: bytes, weak: bytes, strong: bytes) -> bytes | None:
-    texts = ["".join(one.text for one in said(answer)[:1]) for answer in (weak, strong)]
+    texts = ["".join(one.text for one in read_choices(answer)[:1]) for answer in (weak, strong)]
     doubtful = [doubt(body, answer, _CHECKS) != "" for answer in (weak, strong)]
     return line(body, Pair(texts[0], texts[1], doubtful[0], doubtful[1]))

@@ -1,4 +1,4 @@
-"""The file of calls that both tiers have answered, for `sluice calibrate`: one JSON object a line."""
+"""The file of calls answered by both tiers, for `sluice calibrate`: JSON lines."""
 
 import asyncio
 import fcntl
@@ -12,20 +12,20 @@ import msgspec
 from gateway.telemetry.logging import logger
 
 LONGEST: Final = 256 * 1024
-"""Bytes of a request that is written down, and of either answer."""
+"""Size limit of a recorded request, and of each answer, in bytes."""
 
 _COMPARED: Final = 16_000
-"""Characters of each answer whose words are compared."""
+"""Number of characters of each answer that are compared."""
 
-MOST: Final = 1024**3
-"""Bytes that the file may have."""
+MAX_BYTES: Final = 1024**3
+"""Size limit of the file."""
 
 _WORD: Final = re.compile(r"\w+")
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Pair(NamedTuple):
-    """Both answers' texts, and whether either one is doubtful."""
+    """The texts of both answers, and whether each is doubtful."""
 
     weak: str
     strong: str
@@ -34,10 +34,10 @@ class Pair(NamedTuple):
 
 
 def line(body: bytes, pair: Pair) -> bytes | None:
-    """The request with both answers and guessed marks; None where it cannot be written down.
+    """Return the request with both answers and guessed labels as a JSON line; None if it cannot be encoded.
 
-    A doubtful answer is wrong; else the strong one is taken for right, and the cheap one for as right as the
-    words that both have in common (their F1), at their beginnings if they are long.
+    A doubtful answer counts as wrong. Otherwise the strong answer counts as right, and the cheap one is rated
+    by the F1 of the words in both, at their start if they are long.
     """
     try:
         request = _decode(body)
@@ -53,47 +53,45 @@ def line(body: bytes, pair: Pair) -> bytes | None:
         return None
 
 
-def _agreement(one: str, other: str) -> float:
-    words = [set(_WORD.findall(text.casefold())) for text in (one[:_COMPARED], other[:_COMPARED])]
+def _agreement(weak: str, strong: str) -> float:
+    words = [set(_WORD.findall(text.casefold())) for text in (weak[:_COMPARED], strong[:_COMPARED])]
     total = sum(map(len, words))
     return 2 * len(words[0] & words[1]) / total if total else 1.0
 
 
 class ShadowFile:
-    """Appends lines. It is made for its owner's eyes only; a file that is there keeps its mode."""
+    """Appends lines. A new file is readable by its owner only; an existing one keeps its mode."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._troubled = False
+        self._failing = False
 
-    async def add(self, written: bytes) -> None:
-        """Write one line, off the loop. What goes wrong is logged once, until it goes well again."""
+    async def add(self, data: bytes) -> None:
+        """Write one line in a thread. The first error of a series is logged."""
         try:
-            await asyncio.to_thread(self._append, written)
+            await asyncio.to_thread(self._append, data)
         except OSError as error:
-            if not self._troubled:
+            if not self._failing:
                 logger.warning("cannot write the shadow file: %s", error.strerror or error)
-            self._troubled = True
+            self._failing = True
         else:
-            self._troubled = False
+            self._failing = False
 
-    def _append(self, written: bytes) -> None:
-        # Of a pipe that nobody reads, opening would never return: neither would the end of this process.
-        file = os.open(
-            self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600
-        )
+    def _append(self, data: bytes) -> None:
+        # Opening a pipe without a reader would block for ever, and with it the end of the process.
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise OSError("it is no ordinary file")
-            fcntl.flock(file, fcntl.LOCK_EX)  # of several workers one appends, or takes back what it could
+                raise OSError("it is not a regular file")
+            fcntl.flock(file, fcntl.LOCK_EX)  # one worker at a time appends, or truncates after an error
             size = os.fstat(file).st_size
-            if size + len(written) > MOST:
-                raise OSError(f"it has {MOST} bytes, which is the most")
+            if size + len(data) > MAX_BYTES:
+                raise OSError(f"it has reached the limit of {MAX_BYTES} bytes")
             try:
-                while written:
-                    written = written[os.write(file, written) :]
+                while data:
+                    data = data[os.write(file, data) :]
             except OSError:
-                os.ftruncate(file, size)  # half a line would spoil the next one too
+                os.ftruncate(file, size)  # half a line would corrupt the next one too
                 raise
         finally:
             os.close(file)

@@ -1,4 +1,4 @@
-"""The prompt inside a request's body, read without decoding the rest of it."""
+"""Reads the prompt from a request's body, without decoding the rest."""
 
 import re
 from typing import Any, Final, NamedTuple
@@ -9,8 +9,8 @@ from msgspec import Raw, Struct
 from gateway.routing.complexity.features import Prompt
 
 _NOTHING: Final = Raw(b"null")
-_MOST_TOKENS: Final = 10**6
-_ENDS: Final = 512
+_MAX_CAP: Final = 10**6
+_END_BYTES: Final = 512
 _USER: Final = "user"
 
 
@@ -28,68 +28,70 @@ class _Body(Struct, gc=False):
     response_format: Raw = _NOTHING
 
 
-class Peeked(NamedTuple):
-    """What decides, and whose turn it is: `opening` tells the conversation up to its first user turn."""
+class PeekedPrompt(NamedTuple):
+    """The scored prompt; `opening` identifies the conversation by its messages up to the first user turn."""
 
     prompt: Prompt
     opening: bytes
 
 
-_HALF: Final = re.compile(
+_LONE_SURROGATE: Final = re.compile(
     rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]..", re.DOTALL
 )
 _decode: Final = msgspec.json.Decoder(_Body).decode
-_content: Final = msgspec.json.Decoder().decode
+_decode_content: Final = msgspec.json.Decoder().decode
 
 
-def peek(body: bytes) -> Peeked | None:
-    """The last user turn of a chat call, or the prompt of a completions call, and its surroundings.
+def peek(body: bytes) -> PeekedPrompt | None:
+    """Return the last user turn of a chat call, or the prompt of a completions call.
 
-    None when the body has another shape; what is wrong with it the upstream will say.
+    None if the body has another shape; the upstream reports such errors.
     """
     try:
-        seen = _seen(body)
-        if not seen.messages:
-            return _completion(seen)
-        roles = [message.role for message in seen.messages]
+        request = _decode_leniently(body)
+        if not request.messages:
+            return _completion(request)
+        roles = [message.role for message in request.messages]
         turns = roles.count(_USER)
         if not turns:
             return None
-        contents = [message.content for message in seen.messages]
-        said = contents[-1 - roles[::-1].index(_USER)]
-        text = _text(said)
+        contents = [message.content for message in request.messages]
+        last = contents[-1 - roles[::-1].index(_USER)]
+        text = _text(last)
     except (msgspec.DecodeError, RecursionError):
         return None
-    context = len(b"".join(contents)) - len(memoryview(said))
-    prompt = Prompt(text, turns, context, len(seen.tools or ()), _cap(seen), _schema(seen))
-    return Peeked(prompt, b"".join(map(_folded, contents[: roles.index(_USER) + 1])))
+    context = len(b"".join(contents)) - len(memoryview(last))
+    prompt = Prompt(text, turns, context, len(request.tools or ()), _cap(request), _schema(request))
+    return PeekedPrompt(prompt, b"".join(map(_abridged, contents[: roles.index(_USER) + 1])))
 
 
-def _seen(body: bytes) -> _Body:
-    """Half a surrogate pair, which upstreams take, must not hide a prompt and so choose its tier."""
+def _decode_leniently(body: bytes) -> _Body:
+    """Replace lone surrogates, which upstreams accept: they must not hide a prompt from the scorer."""
     try:
         return _decode(body)
     except msgspec.DecodeError:
-        return _decode(_HALF.sub(rb"\\ufffd", body))
+        return _decode(_LONE_SURROGATE.sub(rb"\\ufffd", body))
 
 
-def _folded(content: Raw | bytes) -> bytes:
-    """Both ends of a message and its length: as good as all of it, and long ones cost no more."""
+def _abridged(content: Raw | bytes) -> bytes:
+    """Return both ends of a message and its length, enough to identify it at a bounded cost."""
     view = memoryview(content)
-    return b"".join((view[:_ENDS], view[-_ENDS:], b"%d\0" % len(view)))
+    return b"".join((view[:_END_BYTES], view[-_END_BYTES:], b"%d\0" % len(view)))
 
 
-def _completion(seen: _Body) -> Peeked | None:
-    text = seen.prompt[0] if isinstance(seen.prompt, list) and len(seen.prompt) == 1 else seen.prompt
+def _completion(request: _Body) -> PeekedPrompt | None:
+    text = request.prompt
+    if isinstance(text, list) and len(text) == 1:
+        text = text[0]
     if not isinstance(text, str):
         return None
-    opening = _folded(text.encode("utf-8", "surrogatepass"))
-    return Peeked(Prompt(text, max_output=_cap(seen)), opening)
+    opening = _abridged(text.encode("utf-8", "surrogatepass"))
+    return PeekedPrompt(Prompt(text, max_output=_cap(request)), opening)
 
 
-def _text(said: Raw) -> str:
-    """The words of a message, of all its text parts if it has parts."""
-    content = _content(said)
+def _text(raw: Raw) -> str:
+    """Return a message's text: of all its text parts, if it has parts."""
+    content = _decode_content(raw)
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -98,12 +100,12 @@ def _text(said: Raw) -> str:
     return "\n".join([part for part in parts if isinstance(part, str)])
 
 
-def _cap(seen: _Body) -> int:
-    for cap in (seen.max_completion_tokens, seen.max_tokens):
+def _cap(request: _Body) -> int:
+    for cap in (request.max_completion_tokens, request.max_tokens):
         if isinstance(cap, int) and cap > 0:
-            return min(cap, _MOST_TOKENS)
+            return min(cap, _MAX_CAP)
     return 0
 
 
-def _schema(seen: _Body) -> bool:
-    return b"json_schema" in bytes(seen.response_format)
+def _schema(request: _Body) -> bool:
+    return b"json_schema" in bytes(request.response_format)

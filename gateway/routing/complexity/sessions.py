@@ -1,4 +1,4 @@
-"""What is remembered of conversations and of keys, bounded: the least recently used is forgotten first."""
+"""Bounded LRU memory of conversations and keys for the complexity router."""
 
 from collections import OrderedDict
 from typing import Final
@@ -6,55 +6,55 @@ from typing import Final
 SESSIONS: Final = 65_536
 _KEYS: Final = 4096
 _WINDOW: Final = 100
-"""Calls over which a key's share is counted, fading."""
+"""Number of calls over which a key's share is averaged, with exponential fading."""
 
 _FADE: Final = 1.0 - 1.0 / _WINDOW
 
 
 class Sessions:
-    """Conversations that were raised to the strong tier. They are never lowered."""
+    """Conversations raised to the strong tier; they are never lowered."""
 
-    __slots__ = ("_most", "_raised")
+    __slots__ = ("_max_sessions", "_raised")
 
-    def __init__(self, most: int = SESSIONS) -> None:
+    def __init__(self, max_sessions: int = SESSIONS) -> None:
         self._raised: OrderedDict[bytes, None] = OrderedDict()
-        self._most = most
+        self._max_sessions = max_sessions
 
     def is_raised(self, session: bytes) -> bool:
-        """Whether it was raised; keeps it from being forgotten."""
+        """Return whether the session was raised, and mark it as recently used."""
         if session not in self._raised:
             return False
         self._raised.move_to_end(session)
         return True
 
     def raise_(self, session: bytes) -> None:
-        """From here on it is strong."""
+        """Raise the session to the strong tier."""
         self._raised[session] = None
         self._raised.move_to_end(session)
-        if len(self._raised) > self._most:
+        if len(self._raised) > self._max_sessions:
             self._raised.popitem(last=False)
 
 
 class ShareCap:
-    """The largest share of strong calls that one key may have, over about its last hundred."""
+    """Caps each key's share of strong calls, over about its last hundred calls."""
 
-    __slots__ = ("_keys", "_most", "_new")
+    __slots__ = ("_keys", "_max_share", "_new")
 
-    def __init__(self, most: float) -> None:
-        self._most = most
-        self._new = (float(_WINDOW), max(most * _WINDOW - 1.0, 0.0))  # room for one
+    def __init__(self, max_share: float) -> None:
+        self._max_share = max_share
+        self._new = (float(_WINDOW), max(max_share * _WINDOW - 1.0, 0.0))  # room for one strong call
         self._keys: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def allows(self, key: str) -> bool:
-        """Whether one more strong call stays within the share. A new key begins as one that kept to it."""
-        if self._most >= 1.0:
+        """Return whether one more strong call stays within the cap; a new key starts just below it."""
+        if self._max_share >= 1.0:
             return True
         calls, strong = self._keys.get(key, self._new)
-        return strong * _FADE + 1.0 <= self._most * (calls * _FADE + 1.0)
+        return strong * _FADE + 1.0 <= self._max_share * (calls * _FADE + 1.0)
 
     def note(self, key: str, strong: bool) -> None:
-        """How a call of this key was decided."""
-        if self._most >= 1.0:
+        """Record the tier of a call of this key."""
+        if self._max_share >= 1.0:
             return
         calls, raised = self._keys.get(key, self._new)
         self._keys[key] = (calls * _FADE + 1.0, raised * _FADE + strong)

@@ -1,32 +1,32 @@
-"""The tiers of a model with a cheap and a strong candidate, and the choice between them by what is asked."""
+"""Ranks a model's candidates into a cheap and a strong tier, and picks between them by the prompt."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.core.call import Call, Candidate, TokenEstimate
-from gateway.routing.complexity.selector import STRONG, Chooser
+from gateway.routing.complexity.selector import STRONG, TierChooser
 from gateway.routing.eligibility import expected_all
 from gateway.routing.router import Selection
 
 _REASON: Final = "complexity"
 EstimateOf = Callable[[Call], TokenEstimate]
-"""Fills in `call.estimate` and gives it."""
+"""Fills in `call.estimate` and returns it."""
 
 
 class TierRanking:
-    """Candidates from the cheapest to the strongest one for a call: by price, else as they are listed.
+    """Candidates from the cheapest to the strongest for a call: by price, else as listed.
 
-    A price that is not known, or the same for all, says nothing of strength. `alike`: these are left of a
-    model whose tiers go by price, and all of them cost the same. There is nothing to choose between then.
+    Unknown or equal prices say nothing about strength. `single_tier`: the model's tiers go by price, and all
+    remaining candidates cost the same, so there is nothing to choose.
     """
 
-    __slots__ = ("alike", "ascending", "costs")
+    __slots__ = ("ascending", "costs", "single_tier")
 
     def __init__(self, call: Call, candidates: Sequence[Candidate], estimate: EstimateOf) -> None:
         self.ascending = list(candidates)
         self.costs = [0] * len(candidates)
-        self.alike = False
-        if any(one.price is None for one in candidates):
+        self.single_tier = False
+        if any(candidate.price is None for candidate in candidates):
             return
         expected = expected_all(call.estimate or estimate(call), candidates)
         costs = [nanos for nanos in expected if nanos is not None]
@@ -35,45 +35,45 @@ class TierRanking:
             self.ascending = [candidates[number] for number in ranked]
             self.costs = [costs[number] for number in ranked]
         elif call.route is not None and len(costs) == len(candidates) < len(call.route.candidates):
-            self.alike = TierRanking(call, call.route.candidates, estimate).extra > 0
+            self.single_tier = TierRanking(call, call.route.candidates, estimate).extra > 0
 
     @property
     def extra(self) -> int:
-        """Nano-dollars that the strong tier is expected to cost more than the cheap one."""
+        """Expected extra cost of the strong tier over the cheap one, in nano-dollars."""
         return self.costs[-1] - self.costs[0]
 
     @property
     def strong(self) -> list[Candidate]:
-        """The strong tier, as listed: all that cost as much as the dearest one."""
+        """The strong tier, as listed: all candidates as expensive as the most expensive one."""
         if not self.extra:
             return self.ascending[-1:]
-        most = self.costs[-1]
-        return [one for one, cost in zip(self.ascending, self.costs, strict=True) if cost == most]
+        highest = self.costs[-1]
+        return [c for c, cost in zip(self.ascending, self.costs, strict=True) if cost == highest]
 
     @property
     def descending(self) -> list[Candidate]:
-        """The strong tier, then the others, dearest first."""
+        """The strong tier, then the others, most expensive first."""
         strong = self.strong
-        return strong + [one for one in reversed(self.ascending) if one not in strong]
+        return strong + [candidate for candidate in reversed(self.ascending) if candidate not in strong]
 
 
 class ComplexityScorer:
-    """`policy.route.Scorer` of one model."""
+    """`router.CandidateScorer` of one model."""
 
     __slots__ = ("_chooser", "_estimate")
 
-    def __init__(self, chooser: Chooser, estimate: EstimateOf) -> None:
+    def __init__(self, chooser: TierChooser, estimate: EstimateOf) -> None:
         self._chooser = chooser
         self._estimate = estimate
 
     def pick(self, call: Call, candidates: Sequence[Candidate], now: float) -> Selection:
-        """The tier that suits what is asked, then the other ones."""
+        """Return the chosen tier's candidates, then the others."""
         if len(candidates) == 1:
             return Selection(list(candidates), _REASON)
         ranked = TierRanking(call, candidates, self._estimate)
-        if ranked.alike:
+        if ranked.single_tier:
             return Selection(list(candidates), _REASON)
         caller = call.caller.name if call.caller is not None else ""
         choice = self._chooser.choose(call.body, caller, ranked.extra, now)
         order = ranked.descending if choice.tier == STRONG else ranked.ascending
-        return Selection(order, _REASON, self._chooser.tell(choice).removeprefix(_REASON))
+        return Selection(order, _REASON, self._chooser.describe(choice).removeprefix(_REASON))

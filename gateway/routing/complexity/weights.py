@@ -1,4 +1,4 @@
-"""What the scorer has learned, as a file: numbers, where they come from, and a hash of both."""
+"""The scorer's weights as a file: the numbers, their provenance, and a hash of both."""
 
 import hashlib
 from importlib.resources import files
@@ -12,19 +12,19 @@ from gateway.routing.complexity.features import NAMES
 
 FORMAT: Final = 1
 PERCENTS: Final = 101
-"""Numbers in `percentiles`: the scores at 0 %, 1 %, ... 100 %."""
+"""Length of `percentiles`: the scores at 0 %, 1 %, ... 100 %."""
 
 
 class BadWeights(Exception):
-    """The file is no weights file, was changed by hand, or belongs to another version of the features."""
+    """Not a weights file, edited by hand, or of another version of the features."""
 
 
 class Weights(Struct, frozen=True, forbid_unknown_fields=True):
-    """A linear model of the strong model's gain over the cheap one, 0.1 being ten right answers in a hundred.
+    """A linear model of the strong model's gain; 0.1 is ten more right answers in a hundred.
 
-    `dense` and `means` follow the features' names. `grams` maps a word, or two with a space between them, to
-    its weight times its rarity, and the square of its rarity. `table` calibrates: from this score on, this
-    gain. `percentiles` are scores of prompts that the model was not trained on.
+    `dense` and `means` are by feature name. `grams` maps a word, or two separated by a space, to its weight
+    times its rarity, and to its squared rarity. `table` calibrates: from this score on, this gain.
+    `percentiles` are scores of prompts that were not in the training set.
     """
 
     provenance: dict[str, str | int | float]
@@ -39,31 +39,30 @@ class Weights(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def dump(weights: Weights) -> bytes:
-    """The file's bytes: JSON with a hash of all the rest in it."""
-    plain = msgspec.structs.replace(weights, sha256="")
-    return (
-        msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(plain, sha256=_hash(plain)))) + b"\n"
-    )
+    """Return the file's content: JSON with a hash of everything else."""
+    unsigned = msgspec.structs.replace(weights, sha256="")
+    signed = msgspec.structs.replace(unsigned, sha256=_hash(unsigned))
+    return msgspec.json.format(msgspec.json.encode(signed)) + b"\n"
 
 
 def parse(data: bytes) -> Weights:
-    """Read a file; BadWeights tells what is wrong with it."""
+    """Parse a file's content. Raises BadWeights with the problem."""
     try:
         weights = msgspec.json.decode(data, type=Weights)
     except msgspec.DecodeError as error:
-        raise BadWeights(f"this is no weights file: {error}") from None
+        raise BadWeights(f"not a weights file: {error}") from None
     if weights.format != FORMAT or (*weights.dense,) != NAMES or (*weights.means,) != NAMES:
         raise BadWeights("these weights belong to another version of Sluice; train them again")
     if weights.sha256 != _hash(msgspec.structs.replace(weights, sha256="")):
-        raise BadWeights("the hash in the file does not match its numbers: it was changed or cut")
-    ordered = all(one <= next_ for one, next_ in pairwise(weights.percentiles))
+        raise BadWeights("the hash in the file does not match its numbers: it was edited or truncated")
+    ordered = all(low <= high for low, high in pairwise(weights.percentiles))
     if len(weights.percentiles) != PERCENTS or not weights.table or not ordered:
         raise BadWeights("its tables are incomplete")
     return weights
 
 
 def shipped() -> Weights:
-    """The weights in the package."""
+    """Return the weights shipped in the package."""
     return parse(files("gateway.routing.complexity").joinpath("weights.json").read_bytes())
 
 

@@ -1,1 +1,1 @@
-"""gateway/wire/http"""
+"""HTTP codecs: header policy, host checks, content encodings, redaction and retry advice."""

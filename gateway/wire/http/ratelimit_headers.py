@@ -5,26 +5,26 @@ from math import ceil
 from gateway.core.caller import KeyLimits, LimitStatus
 
 
-def render(terms: KeyLimits, standing: LimitStatus) -> str:
-    """Header lines for the limits that the key has."""
-    rpm, tpm, text = terms.rpm, terms.tpm, ""
+def render(limits: KeyLimits, status: LimitStatus) -> str:
+    """Header lines for the rate limits of a key."""
+    rpm, tpm, text = limits.rpm, limits.tpm, ""
     if rpm is not None:
-        text = _three("requests", rpm, standing.requests_left, standing.requests_reset)
+        text = _render_limit("requests", rpm, status.requests_left, status.requests_reset)
     if tpm is not None:
-        text += _three("tokens", tpm, standing.tokens_left, standing.tokens_reset)
+        text += _render_limit("tokens", tpm, status.tokens_left, status.tokens_reset)
     return text
 
 
-def _three(what: str, limit: float, left: int, reset: float) -> str:
+def _render_limit(unit: str, limit: float, remaining: int, reset: float) -> str:
     return (
-        f"x-ratelimit-limit-{what}: {int(limit)}\r\n"
-        f"x-ratelimit-remaining-{what}: {left}\r\n"
-        f"x-ratelimit-reset-{what}: {duration(reset)}\r\n"
+        f"x-ratelimit-limit-{unit}: {int(limit)}\r\n"
+        f"x-ratelimit-remaining-{unit}: {remaining}\r\n"
+        f"x-ratelimit-reset-{unit}: {duration(reset)}\r\n"
     )
 
 
 def duration(seconds: float) -> str:
-    """Rounded up to milliseconds, and written like `0s`, `12ms`, `7.66s`, `6m0s`, `1h0m30s`."""
+    """Seconds as Go prints durations, rounded up to milliseconds: `0s`, `12ms`, `7.66s`, `1h0m30s`."""
     ms = ceil(seconds * 1000 - 1e-6)
     if ms < 1000:
         return f"{ms}ms" if ms > 0 else "0s"

@@ -1,7 +1,7 @@
-"""Take keys and addresses out of an upstream's words before a client reads them."""
+"""Removes keys, addresses and paths from an upstream's messages before a client reads them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gateway.core.units import MASK
 
@@ -17,32 +17,37 @@ _HOST = re.compile(
 )
 _ASSIGNED = re.compile(r"\b(password|passwd|pwd|secret|token|api[_-]?key|key)=[^\s&\"',;]{6,}", re.IGNORECASE)
 _KEY = re.compile(
-    r"\b(?:sk|pk|rk|key|gsk|xai|ak)-[A-Za-z0-9_*.-]{6,}"  # OpenAI and those who name keys like it
+    r"\b(?:sk|pk|rk|key|gsk|xai|ak)-[A-Za-z0-9_*.-]{6,}"  # OpenAI and providers with similar keys
     r"|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{6,}|\bhf_[A-Za-z0-9]{6,}|\bAKIA[A-Z0-9]{12,}"
     r"|\bAIza[A-Za-z0-9_-]{20,}|\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){1,2}",
     re.ASCII,
 )
 _BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)
-_PATH = re.compile(
-    r"(?<![\w/])/(?:home|root|usr|opt|var|etc|srv|tmp|app|mnt|data|models|workspace)/[^\s\"'<>:,)]+"
-)
+_PATH = re.compile(r"(?<![\w/])/(?:home|root|usr|opt|var|etc|srv|tmp|app|mnt|data|models|workspace)/[^\s\"'<>:,)]+")
 
 LONGEST = 4000
-"""Characters of an upstream's message that are kept."""
+"""Characters of an upstream's message that reach the client."""
+
+_DEEPEST = 8
+_MOST_MEMBERS = 256
+_SECRET_MEMBER = re.compile(
+    r"authorization|cookie|password|secret|api[_-]?key|^(?:access[_-]?)?token$|credential|^user_id$|organization",
+    re.IGNORECASE,
+)
 
 
 class Redactor:
-    """Knows one upstream's own secrets and host names, and the usual looks of everybody's."""
+    """Masks one upstream's secrets and host names, and anything that looks like a secret or an address."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """`secrets` are exact texts: the upstream's key, its host, credentials among its headers."""
-        # Longest first, so that a secret that contains another one leaves no rest.
-        known = sorted({text for text in secrets if len(text) >= 4}, key=len, reverse=True)
-        self._secrets = re.compile("|".join(map(re.escape, known)) or r"(?!)", re.IGNORECASE)
+        """`secrets` are exact texts: the upstream's key, its host, credentials in its headers."""
+        # Longest first: a secret that contains a shorter one must be masked whole.
+        texts = sorted({text for text in secrets if len(text) >= 4}, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, texts)) or r"(?!)", re.IGNORECASE)
 
     def __call__(self, text: str) -> str:
-        """`text` with secrets, URLs, IP addresses, server paths and what looks like a key as `***`."""
-        if len(text) > 4 * LONGEST:  # between two words, so that no secret is cut in two
+        """`text` with secrets, URLs, IP addresses, server paths and anything like a key replaced by `***`."""
+        if len(text) > 4 * LONGEST:  # cut between two words, so that no secret is split
             text = text[: 4 * LONGEST].rpartition(" ")[0]
         text = self._secrets.sub(MASK, text)
         text = _URL.sub(MASK, text)
@@ -52,3 +57,26 @@ class Redactor:
         text = _BEARER.sub(rf"\1 {MASK}", text)
         text = _KEY.sub(MASK, text)
         return _PATH.sub(MASK, text)[:LONGEST]
+
+    def members(self, members: Mapping[str, object]) -> dict[str, object]:
+        """The members of an upstream's JSON object, each text in them masked; too deep or too many are left out."""
+        left = [_MOST_MEMBERS]
+        return {
+            self(name): value
+            for name, member in members.items()
+            if (value := self._member(name, member, 0, left)) is not None
+        }
+
+    def _member(self, name: str, value: object, depth: int, left: list[int]) -> object:
+        left[0] -= 1
+        if left[0] < 0 or depth > _DEEPEST:
+            return None
+        if isinstance(value, dict):
+            inner = ((str(key), self._member(str(key), one, depth + 1, left)) for key, one in value.items())
+            return {self(key): one for key, one in inner if one is not None}
+        if isinstance(value, list):
+            items = (self._member(name, one, depth + 1, left) for one in value)
+            return [one for one in items if one is not None]
+        if isinstance(value, str):
+            return MASK if _SECRET_MEMBER.search(name) else self(value)
+        return value

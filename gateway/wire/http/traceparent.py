@@ -1,4 +1,4 @@
-"""The header `traceparent` of W3C Trace Context: who has called, and whether it is recorded there."""
+"""Reads the `traceparent` header of W3C Trace Context."""
 
 import re
 from typing import Final, NamedTuple
@@ -10,17 +10,17 @@ _FORM: Final = re.compile(
 
 
 class Parent(NamedTuple):
-    """The caller's span, its trace, and whether it is recorded."""
+    """The caller's trace and span, and whether the caller records it."""
 
     trace_id: int
     span_id: int
     sampled: bool
 
 
-def read(given: str | None) -> Parent | None:
-    """None without the header, and where it is malformed: the trace then begins here."""
-    found = _FORM.fullmatch(given) if given is not None else None
-    if found is None or found["version"] == "ff" or (found["version"] == "00" and found["more"]):
+def read(header: str | None) -> Parent | None:
+    """The caller's span; None if the header is absent or malformed, so that a new trace begins."""
+    match = _FORM.fullmatch(header) if header is not None else None
+    if match is None or match["version"] == "ff" or (match["version"] == "00" and match["more"]):
         return None
-    parent = Parent(int(found["trace"], 16), int(found["parent"], 16), bool(int(found["flags"], 16) & 1))
+    parent = Parent(int(match["trace"], 16), int(match["parent"], 16), bool(int(match["flags"], 16) & 1))
     return parent if parent.trace_id and parent.span_id else None

@@ -1,19 +1,19 @@
-"""Where a member's name stands in a JSON text: as `bytes.find` and `bytes.count`, quicker in large texts.
+"""`bytes.find` and `bytes.count` for a member's name in a JSON text, faster in large texts.
 
-One byte is found at the speed of memory, several are not: from quote to quote large strings (images, long
-documents) are skipped.
+Searching for a single byte runs at memory speed, searching for several does not: jumping from quote to quote
+skips large strings (images, long documents) quickly.
 """
 
 from typing import Final
 
 _LARGE: Final = 4 * 1024
 _PER_QUOTE: Final = 1024
-"""Bytes for each quote that is gone to; to go to one costs as much as to search a quarter of them."""
+"""Bytes searched per quote visited. Visiting a quote costs as much as searching a quarter of them."""
 _FEW: Final = 16
 
 
 def find(text: bytes, name: bytes, start: int = 0) -> int:
-    """Where `name`, which begins with a quote, stands next; below 0 if nowhere."""
+    """The next position of `name`, which begins with a quote; below 0 if there is none."""
     if len(text) > _LARGE:
         for _ in range((len(text) - start) // _PER_QUOTE):
             start = text.find(b'"', start)
@@ -24,7 +24,7 @@ def find(text: bytes, name: bytes, start: int = 0) -> int:
 
 
 def count(text: bytes, name: bytes) -> int:
-    """How often `name`, which begins with a quote and does not overlap itself, stands there."""
+    """The number of occurrences of `name`, which begins with a quote and does not overlap itself."""
     if len(text) <= _LARGE:
         return text.count(name)
     at = -1

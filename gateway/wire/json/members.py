@@ -1,7 +1,6 @@
-"""The top-level members of a JSON object, as places in its bytes: change or cut one, leave the rest alone.
+"""The top-level members of a JSON object as positions in its bytes, to edit or cut one in place.
 
-As in `splice`, nothing is decoded and encoded again, and the text is known to be one valid JSON object, which
-a typed peek has read.
+As in `splice`, nothing is re-encoded, and a typed peek has already validated the text as one JSON object.
 """
 
 import re
@@ -12,21 +11,21 @@ import msgspec
 
 _SPACE = rb"[ \t\r\n]*"
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_OPENING = re.compile(_SPACE + rb"\{" + _SPACE)
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?" + _SPACE + rb"\{" + _SPACE)
 _NAME = re.compile(rb"(" + _TEXT + rb")" + _SPACE + rb":" + _SPACE, re.DOTALL)
 _PLAIN_VALUE = re.compile(_TEXT + rb"|[^ \t\r\n,}\]{\[]+", re.DOTALL)
 _TOKEN = re.compile(_TEXT + rb"|[{}\[\]]", re.DOTALL)
 _AFTER = re.compile(_SPACE + rb"(,?)" + _SPACE)
 
 Edit = tuple[int, int, bytes]
-"""`text[start:end]` becomes these bytes."""
+"""Start, end and replacement: `text[start:end]` becomes these bytes."""
 
 
 class JsonMember(NamedTuple):
     """One member: its name begins at `start`, its value is `text[value:end]`.
 
-    `comma` is where the comma before it stands (for the first one, `start`); `after` is where the next member
-    begins, or the object's closing brace.
+    `comma` is the position of the comma before it (for the first member, `start`); `after` is the position of
+    the next member or of the closing brace.
     """
 
     name: bytes
@@ -37,9 +36,12 @@ class JsonMember(NamedTuple):
     after: int
 
     def called(self, name: str) -> bool:
-        """Whether this is its name, however it is spelled."""
+        """Whether the member has this name, in any spelling."""
         if b"\\" in self.name:
-            return bool(msgspec.json.decode(self.name) == name)
+            try:
+                return bool(msgspec.json.decode(self.name) == name)
+            except msgspec.DecodeError:  # a lone surrogate, which none of our names has
+                return False
         return self.name[1:-1] == name.encode()
 
 
@@ -51,19 +53,19 @@ def members(text: bytes) -> Iterator[JsonMember]:
         end = _value_end(text, name.end())
         after = _AFTER.match(text, end)
         if after is None:
-            raise AssertionError("both parts of the pattern may be empty")
+            raise AssertionError("the pattern matches an empty text")
         yield JsonMember(name[1], comma, at, name.end(), end, after.end())
         at, comma = after.end(), after.start(1)
 
 
 def cuts(text: bytes, name: str) -> list[Edit]:
-    """The edits that take every member of this name out, each with one comma."""
+    """The edits that remove every member of this name, each with one comma."""
     out: list[Edit] = []
-    kept = False
+    preceded = False  # by a member that stays
     for member in members(text):
         if not member.called(name):
-            kept = True
-        elif kept:
+            preceded = True
+        elif preceded:
             out.append((member.comma, member.end, b""))
         else:
             out.append((member.start, member.after, b""))
@@ -71,7 +73,7 @@ def cuts(text: bytes, name: str) -> list[Edit]:
 
 
 def edited(text: bytes, edits: Iterable[Edit]) -> list[bytes | memoryview]:
-    """`text` with the edits made, in pieces, so that a body of many megabytes is not copied."""
+    """`text` with the edits applied, in pieces, so that a body of many megabytes is not copied."""
     view = memoryview(text)
     out: list[bytes | memoryview] = []
     at = 0
@@ -83,7 +85,7 @@ def edited(text: bytes, edits: Iterable[Edit]) -> list[bytes | memoryview]:
 
 
 def object_of(fields: Mapping[str, bytes | msgspec.Raw]) -> bytes:
-    """The object with these members, whose values are JSON already."""
+    """The JSON object with these members, whose values are already JSON."""
     parts = [b"%b:%b" % (msgspec.json.encode(name), value) for name, value in fields.items()]
     return b"{%b}" % b",".join(parts)
 

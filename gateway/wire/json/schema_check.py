@@ -1,4 +1,7 @@
-"""Whether a JSON value has the shape that a request asked for, as far as a few words of JSON Schema tell."""
+"""Checks a JSON value against a small subset of JSON Schema, with bounded work.
+
+Clients supply the schemas, so a complete validator would let them ask for unbounded work.
+"""
 
 from typing import Any, Final
 
@@ -11,90 +14,90 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-_DEEPEST: Final = 64
-_MOST: Final = 20_000
-"""Looks at values and names: a schema of a kilobyte can ask for 2 to the power of 30."""
+_MAX_DEPTH: Final = 64
+_MAX_STEPS: Final = 20_000
+"""Values and names compared: a schema of a kilobyte can demand 2**30."""
 
 
-class _Whole:
-    """The schema that references lead into, and how many more looks there are for it."""
+class _Root:
+    """The root schema, target of references, and the remaining steps."""
 
-    __slots__ = ("left", "schema")
+    __slots__ = ("schema", "steps")
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
-        self.left = _MOST
+        self.steps = _MAX_STEPS
 
 
 def fits(value: Any, schema: Any) -> bool:
-    """Whether nothing in the schema's types, enums, properties, items and references speaks against it.
+    """Whether the schema's types, enums, properties, items and references allow the value.
 
-    Words that are not known here say nothing, nor does what is left when it took too long: what does not fit
-    is wrong, what fits may be.
+    Unknown keywords are ignored, and so is the rest of a schema that takes too long: False is certain, True
+    is not.
     """
-    return _fits(value, schema, _Whole(schema), 0)
+    return _fits(value, schema, _Root(schema), 0)
 
 
-def _fits(value: Any, schema: Any, root: _Whole, depth: int) -> bool:
-    if not isinstance(schema, dict) or depth > _DEEPEST or root.left <= 0:
+def _fits(value: Any, schema: Any, root: _Root, depth: int) -> bool:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH or root.steps <= 0:
         return schema is not False
-    root.left -= 1
+    root.steps -= 1
     reference = schema.get("$ref")
-    if isinstance(reference, str) and not _fits(value, _found(reference, root.schema), root, depth + 1):
+    if isinstance(reference, str) and not _fits(value, _resolve(reference, root.schema), root, depth + 1):
         return False
-    if not _is(value, schema.get("type")):
+    if not _has_type(value, schema.get("type")):
         return False
     enum = schema.get("enum")
     if isinstance(enum, list):
-        root.left -= len(enum)
+        root.steps -= len(enum)
         if value not in enum:
             return False
     if "const" in schema and value != schema["const"]:
         return False
-    others = schema.get("anyOf")
-    if isinstance(others, list) and not any(_fits(value, one, root, depth + 1) for one in others):
+    alternatives = schema.get("anyOf")
+    if isinstance(alternatives, list) and not any(_fits(value, each, root, depth + 1) for each in alternatives):
         return False
     if isinstance(value, dict):
-        return _object(value, schema, root, depth)
+        return _fits_object(value, schema, root, depth)
     items = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
-        return all(_fits(one, items, root, depth + 1) for one in value)
+        return all(_fits(item, items, root, depth + 1) for item in value)
     return True
 
 
-def _object(value: dict[str, Any], schema: dict[str, Any], root: _Whole, depth: int) -> bool:
-    root.left -= len(value)
+def _fits_object(value: dict[str, Any], schema: dict[str, Any], root: _Root, depth: int) -> bool:
+    root.steps -= len(value)
     required, properties = schema.get("required"), schema.get("properties")
     if isinstance(required, list):
-        root.left -= len(required)
-        if any(isinstance(one, str) and one not in value for one in required):
+        root.steps -= len(required)
+        if any(isinstance(name, str) and name not in value for name in required):
             return False
-    known = properties if isinstance(properties, dict) else {}
+    declared = properties if isinstance(properties, dict) else {}
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
-    if closed and value.keys() - known.keys():
+    if closed and value.keys() - declared.keys():
         return False
-    return all(_fits(one, known[name], root, depth + 1) for name, one in value.items() if name in known)
+    return all(_fits(member, declared[name], root, depth + 1) for name, member in value.items() if name in declared)
 
 
-def _is(value: Any, types: Any) -> bool:
-    wanted = [types] if isinstance(types, str) else types
-    if not isinstance(wanted, list) or not wanted:
+def _has_type(value: Any, types: Any) -> bool:
+    names = [types] if isinstance(types, str) else types
+    if not isinstance(names, list) or not names:
         return True
-    return any(not isinstance(one, str) or _is_one(value, one) for one in wanted)
+    return any(not isinstance(name, str) or _is_a(value, name) for name in names)
 
 
-def _is_one(value: Any, name: str) -> bool:
-    kinds = _TYPES.get(name)
-    if kinds is None:
+def _is_a(value: Any, name: str) -> bool:
+    types = _TYPES.get(name)
+    if types is None:
         return True
     if isinstance(value, bool):
-        return bool in kinds
-    whole = not isinstance(value, float) or value.is_integer()
-    return isinstance(value, kinds) and (name != "integer" or whole)
+        return bool in types
+    integral = not isinstance(value, float) or value.is_integer()
+    return isinstance(value, types) and (name != "integer" or integral)
 
 
-def _found(reference: str, root: Any) -> Any:
-    """What a reference within the same schema points to; anything else says nothing."""
+def _resolve(reference: str, root: Any) -> Any:
+    """The target of a reference within the same schema; an empty schema for any other reference."""
     at = root if reference.startswith("#") else {}
     for step in reference.split("/")[1:]:
         at = at.get(step.replace("~1", "/").replace("~0", "~"), {}) if isinstance(at, dict) else {}

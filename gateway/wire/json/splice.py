@@ -1,8 +1,7 @@
-"""Swap the value of the top-level `model` key in JSON bytes and leave every other byte alone.
+"""Replaces the value of the top-level `model` key in JSON bytes and leaves every other byte unchanged.
 
-Nothing is decoded and encoded again, so numbers, spacing, key order and unknown fields reach the other side
-exactly as they were sent. The callers have already parsed the text once (a typed peek), so the input is known
-to be one valid JSON object and only positions are looked for here.
+Nothing is re-encoded, so numbers, spacing, key order and unknown fields reach the other side exactly as sent.
+Callers have already parsed the text (a typed peek), so the input is one valid JSON object.
 """
 
 import re
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.wire.json import find as names
+from gateway.wire.json.find import find
 
 _MEMBER = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")?', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
@@ -20,22 +19,22 @@ _NAME = b'"model"'
 _LONGEST_SPELLING = len(rb'"\u006d\u006f\u0064\u0065\u006c"')
 
 Span = tuple[int, int]
-"""Where a value stands: `text[start:end]`, quotes included. A value that is no string has no length."""
+"""The position of a value: `text[start:end]`, quotes included. Empty for a value that is not a string."""
 
 
 def model_spans(text: bytes) -> list[Span]:
     """Every top-level `model` value of a JSON object that has at least one, in order of appearance.
 
-    The quick way is exact: the object has the key (the caller's peek saw it), a key without an escape is
-    spelled in one way only, and that spelling followed by a colon cannot occur inside a string. So a single
-    hit in a text without `\\u006` escapes (of d, e, l, m, o) is the key. Anything else is scanned by token.
+    The fast path is exact: the object has the key (the caller's peek saw it), a key without an escape has one
+    spelling, and that spelling followed by a colon cannot occur inside a string. So a single match in a text
+    without `\\u006` escapes (of d, e, l, m, o) is the key. Any other text is scanned by token.
     """
-    at = names.find(text, _NAME)
-    hit = _MEMBER.match(text, at) if at >= 0 else None
-    # The look for any backslash first costs nothing, and images in base64 have none.
+    at = find(text, _NAME)
+    match = _MEMBER.match(text, at) if at >= 0 else None
+    # Testing for any backslash first is nearly free, and base64 images have none.
     plain = b"\\" not in text or b"\\u006" not in text
-    if hit is not None and plain and names.find(text, _NAME, hit.end()) < 0:
-        return [hit.span(1) if hit.start(1) >= 0 else (hit.end(), hit.end())]
+    if match is not None and plain and find(text, _NAME, match.end()) < 0:
+        return [match.span(1) if match.start(1) >= 0 else (match.end(), match.end())]
     return _scan(text)
 
 
@@ -45,7 +44,7 @@ def replace(text: bytes, spans: Sequence[Span], name: bytes) -> bytes:
 
 
 def parts(text: bytes, spans: Sequence[Span], name: bytes) -> list[bytes | memoryview]:
-    """As `replace`, but the pieces unjoined, so that a body of many megabytes is not copied."""
+    """Like `replace`, but in pieces, so that a body of many megabytes is not copied."""
     view = memoryview(text)
     if len(spans) == 1:  # nearly always
         start, end = spans[0]

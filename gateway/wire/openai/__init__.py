@@ -1,1 +1,1 @@
-"""gateway/wire/openai"""
+"""OpenAI's wire format: requests, answers, streams, usage, and merging requests into batches."""

@@ -1,9 +1,11 @@
-"""What a request needs of whatever answers it, beyond text in and text out."""
+"""The capabilities that a request needs beyond text in and text out."""
 
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
+
+from gateway.wire.json import lenient
 
 NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -15,6 +17,8 @@ _PARTS: Final = {
     "video_url": "vision",
     "input_audio": "audio",
     "audio_url": "audio",
+    "tool_use": "tools",
+    "tool_result": "tools",
 }
 
 
@@ -32,51 +36,63 @@ class _Part(Struct, gc=False):
 
 class _Message(Struct, gc=False):
     content: str | list[_Part] | None = None
+    role: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
 
+
+_TOOL_ROLES: Final = ("tool", "function")
 
 _decode = msgspec.json.Decoder(_Request).decode
 _decode_part = msgspec.json.Decoder(_Part).decode
 _decode_messages = msgspec.json.Decoder(list[_Message]).decode
-_PART_MARKS: Final = (b'_url"', b'"input_')
-"""One of these is in the name of every part."""
+_PART_MARKS: Final = (b'_url"', b'"input_', b'"tool_', b'"tool"', b'"function')
+"""Every message that needs a capability contains one of these."""
 _MARKS: Final = (*_PART_MARKS, b'"tools"', b'"functions"', b'"json_schema"', b'"audio"')
-"""One of these is in every body that needs something."""
+"""Every body that needs a capability contains one of these."""
 _LARGE: Final = 4 * 1024
-"""Bytes; what is larger is decoded sooner than searched for the marks."""
+"""Bytes from which decoding is faster than searching for the marks."""
 
 
 def needs(body: bytes) -> frozenset[str]:
-    """What this body uses of `tools`, `vision`, `json_schema`, `audio`; nothing, if it cannot be read."""
+    """Which of `tools`, `vision`, `json_schema`, `audio` this body uses; none if it is unreadable."""
     if len(body) <= _LARGE and not _marked(body, _MARKS):
         return NOTHING
     try:
-        seen = _decode(body)
-        found = set(_in_messages(bytes(seen.messages)))
-        if bytes(seen.tools) not in _NO_LIST or bytes(seen.functions) not in _NO_LIST:
-            found.add("tools")
-        if b"json_schema" in bytes(seen.response_format) and _type(seen.response_format) == "json_schema":
-            found.add("json_schema")
-        if b'"audio"' in bytes(seen.modalities):
-            found.add("audio")
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        request = _decode(body)
+        capabilities = set(_needed_by(bytes(request.messages)))
+        if bytes(request.tools) not in _NO_LIST or bytes(request.functions) not in _NO_LIST:
+            capabilities.add("tools")
+        response_format = request.response_format
+        if b"json_schema" in bytes(response_format) and _type(response_format) == "json_schema":
+            capabilities.add("json_schema")
+        if b'"audio"' in bytes(request.modalities):
+            capabilities.add("audio")
+    except (msgspec.ValidationError, RecursionError, UnicodeDecodeError):
         return NOTHING
-    return frozenset(found) if found else NOTHING
+    except msgspec.DecodeError:
+        copy = lenient.readable(body, numbers=False)
+        return NOTHING if copy is None else needs(copy)
+    return frozenset(capabilities) if capabilities else NOTHING
 
 
-def _in_messages(messages: bytes) -> set[str]:
-    # In a text of the client's the quotes would be escaped: the marks stand where parts do, and seldom else.
+def _needed_by(messages: bytes) -> set[str]:
+    # Quotes inside a client's text are escaped, so the marks rarely appear except in parts.
     if len(messages) <= _LARGE and not _marked(messages, _PART_MARKS):
         return set()
     try:
-        contents = [one.content for one in _decode_messages(messages)]
+        decoded = _decode_messages(messages)
     except msgspec.DecodeError:
         return set()
-    kinds = [part.type for content in contents if isinstance(content, list) for part in content]
-    return {_PARTS[kind] for kind in kinds if isinstance(kind, str) and kind in _PARTS}
+    types = [part.type for message in decoded if isinstance(message.content, list) for part in message.content]
+    found = {_PARTS[type_] for type_ in types if isinstance(type_, str) and type_ in _PARTS}
+    if any(each.tool_calls or each.function_call or each.role in _TOOL_ROLES for each in decoded):
+        found.add("tools")  # the history has tools in it, even where this request lists none
+    return found
 
 
 def _marked(text: bytes, marks: tuple[bytes, ...]) -> bool:
-    for mark in marks:  # noqa: SIM110 - `any` costs more than all of it
+    for mark in marks:  # noqa: SIM110 - `any` costs more than the whole loop
         if mark in text:
             return True
     return False

@@ -1,4 +1,4 @@
-"""What a whole chat answer says, and what its request asked of it: for those who judge answers."""
+"""The content of a whole chat answer and the format that its request asked for; used by answer checks."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -6,9 +6,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from gateway.wire.json import lenient
 
-class Said(NamedTuple):
-    """One choice of an answer. `calls` tells that it calls a tool, `refused` that it names a refusal."""
+
+class ChatChoice(NamedTuple):
+    """One choice of an answer. `calls`: it calls a tool; `refused`: it has a `refusal`."""
 
     text: str
     finish: str
@@ -17,9 +19,9 @@ class Said(NamedTuple):
     logprobs: Sequence[float]
 
 
-class AskedForm(NamedTuple):
-    """`json` tells that the answer must be JSON, `schema` is its shape or None, `capped` that the client set
-    the longest answer itself.
+class AnswerFormat(NamedTuple):
+    """The requested format: `json` if the answer must be JSON, its JSON Schema or None, and `capped` if the
+    client limited the answer's length.
     """
 
     json: bool
@@ -58,36 +60,36 @@ class _Request(Struct, gc=False):
     max_completion_tokens: Any = None
 
 
-_answer: Final = msgspec.json.Decoder(_Answer).decode
-_request: Final = msgspec.json.Decoder(_Request).decode
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+_decode_request: Final = msgspec.json.Decoder(_Request).decode
 
 
-def said(body: bytes) -> list[Said]:
-    """Every choice; nothing of an answer that has another shape."""
+def read_choices(body: bytes) -> list[ChatChoice]:
+    """The choices of an answer; none if it has another shape."""
     try:
-        choices = _answer(body).choices
+        choices = _decode_answer(lenient.readable(body) or body).choices
     except (msgspec.DecodeError, RecursionError):
         return []
     return [
-        Said(
-            one.message.content or "",
-            one.finish_reason or "",
-            bool(one.message.tool_calls or one.message.function_call),
-            bool(one.message.refusal),
-            [] if one.logprobs is None else [token.logprob for token in one.logprobs.content or ()],
+        ChatChoice(
+            choice.message.content or "",
+            choice.finish_reason or "",
+            bool(choice.message.tool_calls or choice.message.function_call),
+            bool(choice.message.refusal),
+            [] if choice.logprobs is None else [token.logprob for token in choice.logprobs.content or ()],
         )
-        for one in choices
+        for choice in choices
     ]
 
 
-def asked(body: bytes) -> AskedForm:
-    """What a request's body says of the answer's form."""
+def read_format(body: bytes) -> AnswerFormat:
+    """The answer format that a request's body asks for."""
     try:
-        seen = _request(body)
+        request = _decode_request(lenient.readable(body, numbers=False) or body)
     except (msgspec.DecodeError, RecursionError):
-        return AskedForm(False, None, False)
-    wanted = seen.response_format if isinstance(seen.response_format, dict) else {}
-    held = wanted.get("json_schema")
-    schema = held.get("schema") if isinstance(held, dict) else None
-    capped = seen.max_tokens is not None or seen.max_completion_tokens is not None
-    return AskedForm(wanted.get("type") in ("json_object", "json_schema"), schema, capped)
+        return AnswerFormat(False, None, False)
+    response_format = request.response_format if isinstance(request.response_format, dict) else {}
+    json_schema = response_format.get("json_schema")
+    schema = json_schema.get("schema") if isinstance(json_schema, dict) else None
+    capped = request.max_tokens is not None or request.max_completion_tokens is not None
+    return AnswerFormat(response_format.get("type") in ("json_object", "json_schema"), schema, capped)

@@ -1,52 +1,66 @@
-"""Read a stream of chat or completion chunks while it passes, and put the public model name into it.
+"""Reads a stream of chat or completion chunks in passing and puts the public model name into it.
 
-Events pass whole and unchanged but for the value of `model`. Dropped are what can only hurt clients: events
-whose data is no JSON object (keep-alives of some vendors), `id:` and `retry:` fields, and whatever follows
-`[DONE]`. Comments pass. The first error event is not passed on; it is kept for the caller to judge. Usage for
-which the gateway has asked, not the client, is read and taken out: the whole chunk where it has no choices,
-else the member.
+Events pass unchanged except for the value of `model`. What can only harm clients is dropped: events without a
+JSON object as data (some vendors' keep-alives), `id:` and `retry:` fields, and everything after `[DONE]`.
+Comments pass. The first error event is not passed on but held for the caller. Usage that the gateway asked
+for, and the client did not, is read and removed: the whole chunk if it has no choices, else the member.
 """
 
 import re
+from typing import Any, Final
 
 import msgspec
 
 from gateway.core.call import TokenUsage
-from gateway.wire.json import members, splice
-from gateway.wire.openai import peek as openai
-from gateway.wire.openai import sse, usage
-from gateway.wire.openai.output_estimate import EVERY, OutputEstimate
+from gateway.wire.json import lenient, members, splice
+from gateway.wire.openai import finish_reason, peek, sse, usage
+from gateway.wire.openai.output_estimate import SAMPLE_EVERY, OutputEstimate
+from gateway.wire.openai.peek import NULL
 
-# Lines of an event, the first without its end. `id` and `retry` are of no use to any OpenAI client, and make
-# some of them choke on the comments that follow.
+# Lines of an event, the first without its end. No OpenAI client uses `id` or `retry`, and some fail on a
+# comment after them.
 _DATA = re.compile(rb"(?:\A|(?<=[\r\n]))data(?::[ ]?([^\r\n]*))?(?=[\r\n])")
 _DATA_LINE = re.compile(rb"(?<=[\r\n])data(?::[^\r\n]*)?(?:\r\n|\r|\n)")
 _UNWANTED = re.compile(rb"(?:\A|(?<=[\r\n]))(?:id|retry)(?::[^\r\n]*)?(?:\r\n|\r|\n)")
 _COMMENT = re.compile(rb"(?:\A|(?<=[\r\n])):[^\r\n]*(?:\r\n|\r|\n)")
-# As `members.cuts` would cut it.
+# What `members.cuts` would cut.
 _NO_USAGE = re.compile(rb',[ ]?"usage"[ ]?:[ ]?null')
 
 
+class _IndexedChoice(msgspec.Struct, gc=False):
+    index: Any = None
+    finish_reason: Any = None
+
+
+class _IndexedChoices(msgspec.Struct, gc=False):
+    choices: list[_IndexedChoice] = []
+
+
+_decode_indexes = msgspec.json.Decoder(_IndexedChoices).decode
+_NONE_ENDED: Final = frozenset[int]()
+
+
 class InvalidChunk(Exception):
-    """An event's data begins like a JSON object and is not one."""
+    """An event whose data begins like a JSON object but is not one."""
 
 
 class ChunkReader:
-    """Sans-IO: feed pieces of bytes, get the bytes to pass on; the attributes tell what has been seen.
+    """A sans-IO filter: feed pieces of bytes, get the bytes to pass on; attributes summarise the stream.
 
-    `begun` is set by the first event that is neither comment nor error, `complete` by a finish_reason or
-    `[DONE]`, `done` by the latter alone, `error` by an error event; after those two nothing is passed on.
+    `begun` is set by the first event that is neither comment nor error, `done` by `[DONE]`, `error` by an
+    error event or a choice that failed; nothing passes after `done` or `error`.
     """
 
     __slots__ = (
+        "_ended",
         "_events",
+        "_found",
         "_name",
         "_output",
-        "_seen",
+        "_prefix",
+        "_renamed_prefix",
         "_strip",
-        "_swapped",
         "begun",
-        "complete",
         "done",
         "error",
         "finish",
@@ -59,30 +73,42 @@ class ChunkReader:
         self._strip = strip_usage
         self._events = sse.EventSplitter()
         self._output = OutputEstimate()
-        self._seen = b""  # the beginning of the last spliced event, up to the end of its model value ...
-        self._swapped = b""  # ... and what it was replaced with: most streams repeat it in every event
+        # The last edited event up to the end of its model value, before and after the edit. Most streams
+        # repeat it in every event.
+        self._prefix = b""
+        self._renamed_prefix = b""
         self.done = False
         self.begun = False
-        self.complete = False
+        self._found = False  # `tokens` was found outside of `usage`
+        self._ended = _NONE_ENDED  # indexes of the choices with a finish_reason
         self.error: bytes | None = None
         self.finish = ""  # the first finish_reason
         self.tokens: TokenUsage | None = None
 
+    def complete(self, choices: int) -> bool:
+        """Whether nothing is missing: `[DONE]` has arrived, or a finish_reason for each of the choices."""
+        return self.done or len(self._ended) >= choices
+
     @property
     def generated(self) -> int:
-        """Output tokens so far, estimated: what to charge where the stream has not told `tokens`."""
+        """Estimated output tokens so far, to charge if the stream does not report `tokens`."""
         return self._output.tokens
 
     @property
     def generated_at_least(self) -> int:
-        """The same, estimated from below."""
+        """A lower estimate of the output tokens so far."""
         return self._output.least
 
+    @property
+    def thoughts_at_least(self) -> int:
+        """The part of `generated_at_least` that is reasoning."""
+        return self._output.least_thoughts
+
     def feed(self, piece: bytes) -> bytes:
-        """Bytes to pass on for this piece, maybe none. Raises EventTooLarge or InvalidChunk."""
-        seen = self._seen
-        if seen and piece.startswith(seen) and piece.endswith(b"}\n\n") and not self._events.rest:
-            passed = self._alike(piece, seen)
+        """The bytes to pass on for this piece, possibly none. Raises EventTooLarge or InvalidChunk."""
+        prefix = self._prefix
+        if prefix and piece.startswith(prefix) and piece.endswith(b"}\n\n") and not self._events.rest:
+            passed = self._pass_similar(piece, prefix)
             if passed is not None:
                 return passed
         events = self._events.feed(piece)
@@ -90,52 +116,53 @@ class ChunkReader:
             return self._pass(events[0])
         return b"".join(map(self._pass, events))
 
-    def _alike(self, event: bytes, seen: bytes) -> bytes | None:
-        """Nearly every event: one line, begun like the one before it. None when it needs a closer look."""
-        known = len(seen)
+    def _pass_similar(self, event: bytes, prefix: bytes) -> bytes | None:
+        """The fast path of nearly every event: one line with the same prefix. None: use the slow path."""
+        start = len(prefix)
         last = len(event) - 2
-        # More than one line, or a second `model`, in whichever spelling.
-        if event.find(b"\n", known) < last or b"\r" in event or b"\\u006" in event:
+        # More than one line, or a second `model` in any spelling.
+        if event.find(b"\n", start) < last or b"\r" in event or b"\\u006" in event:
             return None
-        if event.find(b'"model"', known) >= 0:
+        if event.find(b'"model"', start) >= 0:
             return None
         data = event[6:last]
         try:
-            chunk = openai.decode_answer(data)
+            chunk = peek.decode_answer(data)
         except (msgspec.DecodeError, RecursionError):
             return None
-        if chunk.error is not openai.NULL or chunk.object == "error":
+        if chunk.error is not NULL or chunk.object == "error":
             return None
         choices, output = chunk.choices, self._output
         counted = output.chunks
         if (
-            chunk.usage is not openai.NULL
-            or not choices
-            or choices[-1].finish_reason is not None
-            or choices[1:]
-            or counted % EVERY == 0
+            chunk.usage is not NULL
+            or choices is None
+            or len(choices) != 1
+            or choices[0].finish_reason is not None
+            or choices[0].error is not NULL
+            or counted % SAMPLE_EVERY == 0
         ):
-            tail = self._tail(event[known:], chunk)
-            if tail is None:
+            tail = self._strip_null_usage(event[start:], chunk)
+            if tail is None or peek.failed_choice(chunk):
                 return None
-            self._note(chunk, data)
-            return self._swapped + tail
+            self._record(chunk, data)
+            return self._renamed_prefix + tail
         output.chunks = counted + 1
         output.size += last - 6
-        return self._swapped + event[known:]
+        return self._renamed_prefix + event[start:]
 
-    def _tail(self, tail: bytes, chunk: openai.WholeAnswer) -> bytes | None:
-        """What follows the known beginning, less a usage that is null; None if it needs a closer look."""
-        if not self._strip or chunk.usage is openai.NULL:
+    def _strip_null_usage(self, tail: bytes, chunk: peek.WholeAnswer) -> bytes | None:
+        """The rest of an event after the prefix, without a null usage. None: use the slow path."""
+        if not self._strip or chunk.usage is NULL:
             return tail
-        around = _NO_USAGE.split(tail)
-        # A `usage` that is plainly spelled, stands once and is followed by a colon is the chunk's own.
-        if len(around) != 2 or tail.count(b'"usage"') > 1 or b'"usage"' in self._seen or b"\\u007" in tail:
+        parts = _NO_USAGE.split(tail)
+        # A plainly spelled `usage` that occurs once and is followed by a colon is the chunk's member.
+        if len(parts) != 2 or tail.count(b'"usage"') > 1 or b'"usage"' in self._prefix or b"\\u007" in tail:
             return None
-        return around[0] + around[1]
+        return parts[0] + parts[1]
 
     def end(self) -> bytes:
-        """The upstream has ended: what was still held back and is whole."""
+        """The upstream has ended: the remaining bytes to pass on."""
         return b"".join(map(self._pass, self._events.end()))
 
     def _pass(self, event: bytes) -> bytes:
@@ -147,45 +174,45 @@ class ChunkReader:
         return self._unusual(_UNWANTED.sub(b"", event))
 
     def _unusual(self, event: bytes) -> bytes:
-        """Any event that is not exactly one `data: {...}` line."""
+        """Pass an event that is not exactly one `data: {...}` line."""
         lines = list(_DATA.finditer(event))
         data = b"\n".join(line[1] or b"" for line in lines).strip()
         if data == b"[DONE]":
-            self.begun = self.complete = self.done = True
-            self._seen = b""
+            self.begun = self.done = True
+            self._prefix = b""
             return event
-        if not data.startswith(b"{"):  # nothing in it for a client to parse
+        if not data.startswith(b"{"):  # nothing that a client could parse
             comments = b"".join(_COMMENT.findall(event))
             if not comments:
                 return b""
-            alone = not _COMMENT.sub(b"", event).strip(b"\r\n")
-            return event if alone else comments + b"\n"
+            only_comments = not _COMMENT.sub(b"", event).strip(b"\r\n")
+            return event if only_comments else comments + b"\n"
         passed = self._chunk(data)
         if passed == data:
             return event
         if not passed:
             comments = b"" if self.error is not None else b"".join(_COMMENT.findall(event))
             return comments and comments + b"\n"
-        if len(lines) > 1:  # a value may hold no line end, so one line says the same
+        if len(lines) > 1:  # JSON strings contain no line end, so one line is equivalent
             rest = _DATA_LINE.sub(b"", event[lines[0].end() :])
             return event[: lines[0].start()] + b"data: " + passed.replace(b"\n", b" ") + rest
         return event[: lines[0].start(1)] + passed + event[lines[0].end(1) :]
 
     def _chunk(self, data: bytes) -> bytes:
-        """The JSON of one chunk, with the public name in it; nothing for an error or if nothing is left."""
-        chunk = openai.peek_answer(data)
+        """The JSON of one chunk with the public model name; empty for an error or if nothing is left."""
+        chunk = peek.peek_answer(data)
         if chunk is None:
             raise InvalidChunk
-        if openai.is_error(chunk):
+        if peek.is_error(chunk) or peek.failed_choice(chunk):
             self.error = data
-            self._seen = b""
-            if chunk.usage is not openai.NULL:
+            self._prefix = b""
+            if chunk.usage is not NULL:
                 self.tokens = usage.tokens(chunk.usage) or self.tokens
             return b""
         self.begun = True
-        self._note(chunk, data)
+        self._record(chunk, data)
         edits: list[members.Edit] = []
-        if self._strip and chunk.usage is not openai.NULL:
+        if self._strip and chunk.usage is not NULL:
             if not chunk.choices and bytes(chunk.usage) != b"null":
                 return b""
             edits = members.cuts(data, "usage")
@@ -193,23 +220,56 @@ class ChunkReader:
             spans = splice.model_spans(data)
             edits += [(start, end, self._name) for start, end in spans if end > start]
             if len(spans) == 1:
-                self._learn(data, spans[0][1], edits)
+                self._learn_prefix(data, spans[0][1], edits)
         return b"".join(members.edited(data, edits)) if edits else data
 
-    def _learn(self, data: bytes, known: int, edits: list[members.Edit]) -> None:
-        """The next chunk is likely to begin as this one does, up to `known`."""
-        before = [edit for edit in edits if edit[1] <= known]
-        self._seen = b"data: " + data[:known]
-        self._swapped = b"".join([b"data: ", *members.edited(data[:known], before)])
+    def _learn_prefix(self, data: bytes, end: int, edits: list[members.Edit]) -> None:
+        """Remember this chunk up to `end`: the next one is likely to begin the same."""
+        before = [edit for edit in edits if edit[1] <= end]
+        self._prefix = b"data: " + data[:end]
+        self._renamed_prefix = b"".join([b"data: ", *members.edited(data[:end], before)])
 
-    def _note(self, chunk: openai.WholeAnswer, data: bytes) -> None:
+    def _find_usage(self, chunk: peek.WholeAnswer, data: bytes) -> None:
+        """Look for usage outside of `usage` in a last chunk of a choice or of the stream."""
+        if self.tokens is not None and not self._found:
+            return  # reported by `usage` in an earlier chunk
+        if chunk.usage is not NULL and bytes(chunk.usage) != b"null":
+            return
+        found = usage.elsewhere(data)
+        if found is not None:
+            # With several choices each has an output of its own.
+            several = self.tokens is not None and len(self._ended) > 1 and bool(chunk.choices)
+            self.tokens = usage.added(self.tokens, found) if several and self.tokens is not None else found
+            self._found = True
+
+    def _record(self, chunk: peek.WholeAnswer, data: bytes) -> None:
         choices = chunk.choices
         if choices:
             finishing = False
             for choice in choices:
-                if choice.finish_reason is not None:
-                    self.complete = finishing = True
+                if choice.finish_reason is not None and finish_reason.is_final(choice.finish_reason):
+                    finishing = True
                     self.finish = self.finish or str(choice.finish_reason)
+            if finishing:
+                self._ended |= _ended_choices(data)
+                self._find_usage(chunk, data)
             self._output.add(data, len(choices), finishing=finishing)
-        if chunk.usage is not openai.NULL:
-            self.tokens = usage.tokens(chunk.usage) or self.tokens
+        else:
+            self._find_usage(chunk, data)
+        if chunk.usage is not NULL:
+            reported = usage.tokens(chunk.usage)
+            if reported is not None:
+                self.tokens, self._found = reported, False
+
+
+def _ended_choices(data: bytes) -> set[int]:
+    """The indexes of the choices that end with this chunk; a useless index is the place in the list."""
+    try:
+        choices = _decode_indexes(data).choices
+    except msgspec.DecodeError:
+        choices = lenient.decode(_decode_indexes, data).choices
+    return {
+        choice.index if type(choice.index) is int else place
+        for place, choice in enumerate(choices)
+        if finish_reason.is_final(choice.finish_reason)
+    }

@@ -1,4 +1,4 @@
-"""How many tokens an item of a list may be: good enough to share out a sum, and to bound a batch."""
+"""A cheap token estimate for list items, precise enough to split usage and to bound a batch."""
 
 from typing import Final
 
@@ -7,10 +7,10 @@ _TOKEN: Final = 12
 
 
 def size(text: bytes) -> int:
-    """The size of a JSON text in twelfths of a token: four bytes of ASCII make one, or three of others."""
+    """The size of a JSON text in twelfths of a token: four ASCII bytes or three others make one token."""
     if text.isascii() and b"\\u" not in text:
         return 3 * len(text)
-    # An escape stands for a character beyond ASCII as a rule, which has half as many bytes.
+    # A `\u` escape usually stands for a non-ASCII character, which has half as many bytes.
     wide = 3 * text.count(b"\\u")
     beyond = len(text) - len(text.translate(None, _BEYOND_ASCII))
     plain = len(text) - 2 * wide - beyond
@@ -18,10 +18,10 @@ def size(text: bytes) -> int:
 
 
 def weigh(text: bytes) -> int:
-    """Tokens of a JSON text, estimated. At least 1."""
+    """Estimated tokens of a JSON text, at least 1."""
     return size(text) // _TOKEN or 1
 
 
 def weigh_ids(listed: bytes) -> int:
-    """Tokens of a JSON list of ids that is not empty."""
+    """Tokens in a non-empty JSON list of token ids."""
     return listed.count(b",") + 1

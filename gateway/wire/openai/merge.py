@@ -1,7 +1,7 @@
-"""Requests that are alike but for their payload: told from others, and made into one, in bytes.
+"""Recognises requests that differ only in their payload, and merges them into one request, in bytes.
 
-The upstream's answer is taken apart in `merged_answer`. Payloads are never decoded and encoded again: each
-text, list of ids and conversation reaches the upstream in the client's own bytes, as an item of its own.
+`demerge` splits the upstream's answer. Payloads are never re-encoded: each text, list of ids or conversation
+reaches the upstream in the client's own bytes, as one item.
 """
 
 import re
@@ -12,14 +12,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.core.call import BATCH_CHAT, CHAT, COMPLETIONS, EMBEDDINGS
-from gateway.wire.openai.demerge import join, split
 from gateway.wire.openai.item_weight import weigh, weigh_ids
 from gateway.wire.openai.peek import NULL
 
 _POSITION: Final = re.compile(
     r"""(
       \b(?:input|prompt)                            # input[3]   input.3   'input', 3
-        (?:['"]?[.,]\s?['"]?list\[\S{0,40}\])?      # ... with the name of a type between, as Pydantic has it
+        (?:['"]?[.,]\s?['"]?list\[\S{0,40}\])?      # ... with a type name between, as Pydantic writes it
         (?:\[|\.|['"],\s?)
     | \bindex[ ]?[ :=][ ]?                          # index 3   index: 3   index=3
     )
@@ -28,10 +27,8 @@ _POSITION: Final = re.compile(
 )
 
 
-def split_list(
-    items: Sequence[bytes], weights: Sequence[int], max_inputs: int, max_tokens: int
-) -> list[slice]:
-    """Parts in order, as long as both bounds allow; an item that is too large itself is a part of its own."""
+def split_list(items: Sequence[bytes], weights: Sequence[int], max_inputs: int, max_tokens: int) -> list[slice]:
+    """Consecutive parts within both limits; an item that exceeds a limit by itself is a separate part."""
     parts: list[slice] = []
     start = tokens = 0
     for at in range(len(items)):
@@ -43,19 +40,16 @@ def split_list(
 
 
 def shift_positions(message: str, offset: int) -> str:
-    """An upstream's words about a part that begins at `offset`, in the numbering of the whole list."""
-    return _POSITION.sub(lambda found: f"{found[1]}{int(found[2]) + offset}", message)
-
-
-__all__ = ["Mergeable", "build", "join", "parse", "shift_positions", "split", "split_list"]
+    """An upstream's message about a part that begins at `offset`, with positions in the complete list."""
+    return _POSITION.sub(lambda match: f"{match[1]}{int(match[2]) + offset}", message)
 
 
 class Mergeable(NamedTuple):
-    """A request that may share an upstream call with every other one of the same endpoint and `key`.
+    """A request that may share an upstream call with any other of the same endpoint and `key`.
 
-    `key` is the kind of payload and `shared`: every member but payload, model and `stream`, sorted by name.
-    Values in it keep their order and spelling: in a JSON schema even the order of members counts. `items` are
-    the payload, `weights` their estimated tokens. `output`: tokens of each answer at most, 0 for embeddings.
+    `key` is the payload type plus `shared`: every member except payload, model and `stream`, sorted by name.
+    Values stay byte for byte, because in a JSON schema even the order of members matters. `items` are the
+    payload, `weights` their estimated tokens. `output` is the most tokens of an answer, 0 for embeddings.
     """
 
     key: bytes
@@ -71,8 +65,8 @@ _MOST_DIGITS: Final = 9
 
 _OFF: Final = (b"null", b"false")
 _ONE: Final = (b"null", b"1")
-# What no list of conversations or prompts can be asked for, or what its answer tells of one member only.
-_ALONE: Final = frozenset(
+# Members that a list of conversations or prompts cannot have, or whose result belongs to a single prompt.
+_NOT_MERGEABLE: Final = frozenset(
     [
         *("tools", "tool_choice", "functions", "function_call", "stream_options", "use_beam_search", "echo"),
         *("prompt_embeds", "prompt_logprobs", "return_prompt_text", "return_token_ids"),
@@ -87,7 +81,7 @@ _decode_list = msgspec.json.Decoder(list[Raw]).decode
 
 
 class _Turn(Struct, gc=False):
-    """A message of whatever content; only that it is an object is looked at."""
+    """A message; only its being an object is checked."""
 
 
 _decode_turns = msgspec.json.Decoder(list[_Turn]).decode
@@ -96,12 +90,10 @@ _QUOTE: Final = ord('"')
 _ID_LIST: Final = b"[],0123456789 \t\r\n"
 
 
-def parse(
-    body: bytes, endpoint: str, max_output: int, *, chat: bool = True, completions: bool = True
-) -> Mergeable | None:
-    """Read a body that a typed peek has found to be right; None where the call has to travel as it is.
+def parse(body: bytes, endpoint: str, max_output: int) -> Mergeable | None:
+    """Read a body that a typed peek has validated; None if the request must be sent unmerged.
 
-    Generation merges where its flag is set and its answer is bounded, by `max_output` tokens at most.
+    Chat and completions merge only with an answer limited to at most `max_output` tokens.
     """
     try:
         fields = _decode(body)
@@ -110,7 +102,7 @@ def parse(
             return None
         output = 0
         if endpoint != EMBEDDINGS:
-            if not (chat if endpoint == CHAT else completions) or not _merges(fields):
+            if not _is_mergeable(fields):
                 return None
             output = _output(fields, endpoint)
             if not 0 < output <= max_output:
@@ -118,19 +110,19 @@ def parse(
         elif "messages" in fields:
             return None
         shared = _shared(body, fields, _PAYLOADS[endpoint])
-        found = _conversation(bytes(payload)) if endpoint == CHAT else _items(bytes(payload))
+        parsed = _conversation(bytes(payload)) if endpoint == CHAT else _items(bytes(payload))
     except (msgspec.DecodeError, RecursionError):
         return None
-    if shared is None or found is None:
+    if shared is None or parsed is None:
         return None
-    kind, items, weights = found
-    return Mergeable(kind + shared, shared, items, weights, output)
+    payload_type, items, weights = parsed
+    return Mergeable(payload_type + shared, shared, items, weights, output)
 
 
 def build(endpoint: str, template: Mergeable, model: bytes, items: Iterable[bytes]) -> tuple[str, bytes]:
-    """The call that carries these items of members of one key: its endpoint and its body.
+    """The endpoint and body of the call that carries these items, all of one key.
 
-    `model` is the upstream's name for it, as a JSON string.
+    `model` is the upstream's name for the model, as a JSON string.
     """
     payload = b",".join(items)
     name = _PAYLOADS[endpoint].encode()
@@ -138,16 +130,16 @@ def build(endpoint: str, template: Mergeable, model: bytes, items: Iterable[byte
     return BATCH_CHAT if endpoint == CHAT else endpoint, body
 
 
-def _merges(fields: _Fields) -> bool:
-    """Whether nothing is asked for that a list cannot have."""
-    for name in _ALONE.intersection(fields):
+def _is_mergeable(fields: _Fields) -> bool:
+    """Whether the request asks for nothing that a list cannot have."""
+    for name in _NOT_MERGEABLE.intersection(fields):
         if bytes(fields[name]) not in _OFF:
             return False
     return bytes(fields.get("n", NULL)) in _ONE and bytes(fields.get("best_of", NULL)) in _ONE
 
 
 def _output(fields: _Fields, endpoint: str) -> int:
-    """Tokens of the answer at most; 0 where there is no bound, or none that is understood."""
+    """The limit on the answer's tokens; 0 if there is none, or it is not readable."""
     absent = NULL if endpoint == CHAT else _COMPLETION_DEFAULT
     output = 0
     for bound in (fields.get("max_tokens", absent), fields.get("max_completion_tokens", NULL)):
@@ -160,10 +152,10 @@ def _output(fields: _Fields, endpoint: str) -> int:
 
 
 def _shared(body: bytes, fields: _Fields, payload: str) -> bytes | None:
-    """Every other member, sorted, without blanks; None if a name is repeated or spelled with escapes.
+    """Every other member, sorted, without whitespace; None if a name is repeated or spelled with escapes.
 
-    A name that stands twice is once in `fields`, and an escape is longer than what it stands for: either way
-    they make a shorter text.
+    `fields` holds a repeated name once, and an escape is longer than its character: in both cases the
+    re-encoded fields are shorter than the text.
     """
     packed = msgspec.json.format(body, indent=-1)
     if len(packed) != len(body):
@@ -174,16 +166,16 @@ def _shared(body: bytes, fields: _Fields, payload: str) -> bytes | None:
     return b"," + _encode(rest)[1:-1] if rest else b""
 
 
-_Found = tuple[bytes, tuple[bytes, ...], tuple[int, ...]]
-"""The kind of the payload, its items and their weights."""
+_Payload = tuple[bytes, tuple[bytes, ...], tuple[int, ...]]
+"""The type of the payload, its items and their weights."""
 
 
-def _conversation(messages: bytes) -> _Found | None:
+def _conversation(messages: bytes) -> _Payload | None:
     return (b"chat", (messages,), (weigh(messages),)) if _decode_turns(messages) else None
 
 
-def _items(payload: bytes) -> _Found | None:
-    """A text, a list of ids, or a list of one of these."""
+def _items(payload: bytes) -> _Payload | None:
+    """Parse a text, a list of ids, or a list of texts or of id lists."""
     if payload.startswith(b'"'):
         return b"text", (payload,), (weigh(payload),)
     if _is_ids(payload):
@@ -199,7 +191,7 @@ def _items(payload: bytes) -> _Found | None:
 
 
 def _is_ids(value: bytes) -> bool:
-    """Whether this is a list of numbers, with at least one in it."""
+    """Whether this is a non-empty list of numbers."""
     if not value.startswith(b"[") or value.translate(None, _ID_LIST):
         return False
     return value.count(b"[") == 1 and value[1:-1].strip() != b""

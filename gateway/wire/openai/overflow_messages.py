@@ -1,9 +1,9 @@
-"""Recognises that a prompt was too long for a model's context, in the words of those who say so.
+"""Recognises upstream errors that say a prompt exceeds the model's context window.
 
-Each engine has its own wording, some have changed it with every release, and a code of its own is rare. The
-forms below are those of the engines' sources and of reports to their trackers; the tests hold each of them
-with where it is from. An answer that would be too long by itself (`max_tokens` above what a model ever
-writes) is not an overflow: a larger context does not help it.
+Every engine has its own wording, some change it with each release, and few send an error code for it. The
+patterns come from the engines' sources and issue trackers; the tests list each message with its source. An
+answer that is too long by itself (`max_tokens` above the model's output limit) is not an overflow: a larger
+context does not help.
 """
 
 import re
@@ -13,9 +13,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Tokens that the call needed, its answer included where the upstream counts it in, and the limit it met.
+    """Tokens needed by the call, and the limit it exceeded; None if the upstream does not say.
 
-    None where the upstream does not say. `answer` is the answer's part of `needed`.
+    `needed` includes the answer if the upstream counts it; `answer` is that part.
     """
 
     needed: int | None
@@ -23,9 +23,7 @@ class Overflow:
     answer: int = 0
 
 
-_LABELS: Final = frozenset(
-    {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
-)
+_LABELS: Final = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 
 _FORMS: Final = re.compile(
     r"context_length_exceeded|exceed_context_size_error"
@@ -53,7 +51,7 @@ _LIMIT: Final = re.compile(
     r"(?:context length (?:is |is only |of |\()|model length of |context size \(|maximum prompt length is "
     r"|> |<= |less than |allowed \(?|model with |token limit: |configured limit of )" + _NUMBER
 )
-# In the order of trust; the numbers of one form are added up.
+# The most reliable pattern first; the numbers of one pattern are added up.
 _NEEDED: Final = tuple(
     re.compile(form.replace("N", _NUMBER))
     for form in (
@@ -75,20 +73,20 @@ _ANSWER: Final = re.compile(
     r"|limit: \d{1,12} \+ N|tokens and N `?max_new_tokens".replace("N", _NUMBER)
 )
 
-_LOOKED_AT: Final = 2000
-"""Characters of a message that are looked at: no form is longer, and no upstream may make the search one."""
+_MAX_CHARACTERS: Final = 2000
+"""Characters of a message that are searched, so that no upstream can make the search slow."""
 
 
 def overflow(message: str, *labels: str | None) -> Overflow | None:
-    """What an upstream's error says of a context that is too small; None where it speaks of something else.
+    """The overflow that an upstream's error reports; None if the error is about something else.
 
-    `labels` are the error's own code and type, where it has them.
+    `labels` are the error's code and type, if any.
     """
-    text = message[:_LOOKED_AT].lower()
+    text = message[:_MAX_CHARACTERS].lower()
     if _LABELS.isdisjoint(labels) and _FORMS.search(text) is None:
         return None
     limit = _LIMIT.search(text)
-    needed = next((sum(map(int, found.groups())) for form in _NEEDED if (found := form.search(text))), None)
-    of_answer = _ANSWER.search(text)
-    answer = next(int(number) for number in of_answer.groups() if number) if of_answer is not None else 0
+    needed = next((sum(map(int, match.groups())) for form in _NEEDED if (match := form.search(text))), None)
+    match_answer = _ANSWER.search(text)
+    answer = next(int(number) for number in match_answer.groups() if number) if match_answer is not None else 0
     return Overflow(needed, int(limit[1]) if limit else None, min(answer, needed or 0))

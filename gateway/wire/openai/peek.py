@@ -1,27 +1,32 @@
-"""OpenAI's wire: typed peeks into bodies that are otherwise left alone, and the shape of errors.
+"""Typed peeks into OpenAI requests and answers, and the shape of errors.
 
-A peek decodes the few fields that the gateway needs and skips (but checks) the rest of the JSON.
+A peek decodes the few fields that the gateway needs; it validates the rest of the JSON but skips it.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
-from gateway.wire.json import limits as json_bounds
-from gateway.wire.openai import request_limits as request_caps
+from gateway.wire.http.retry_after import wait_in_text, wait_of_delay
+from gateway.wire.json import lenient
+from gateway.wire.json import limits as json_limits
+from gateway.wire.openai import finish_reason, request_limits
 
 NULL: Final = msgspec.Raw(b"null")
-"""The `error` or `usage` of an answer that has none."""
+"""The `error` or `usage` of an answer without one."""
 
-_NO_ERROR: Final = (b"null", b'""', b"{}", b"false")
+NO_ERROR: Final = (b"null", b'""', b"{}", b"false")
+"""Values of `error` that mean none."""
+
 _LONGEST_TEXT: Final = 2000
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
 class Peek(Struct):
-    """What the gateway reads of a request."""
+    """The fields of a request that the gateway reads."""
 
     model: str
     stream: bool
@@ -29,9 +34,10 @@ class Peek(Struct):
 
 
 class AnswerChoice(Struct, gc=False):
-    """A choice of an answer or of a chunk, as far as the gateway looks."""
+    """The fields of a choice that the gateway reads, in an answer or a chunk."""
 
     finish_reason: Any = None
+    error: msgspec.Raw = NULL
 
 
 class WholeAnswer(Struct, gc=False):
@@ -45,7 +51,7 @@ class WholeAnswer(Struct, gc=False):
 
 
 class _LooseAnswer(Struct, gc=False):
-    """As `Answer`, where choices have another shape: only what decides right and wrong."""
+    """The fields that tell an error from an answer, for choices of an unknown shape."""
 
     model: Any = None
     object: Any = None
@@ -53,13 +59,19 @@ class _LooseAnswer(Struct, gc=False):
 
 
 class UpstreamError(Struct):
-    """An upstream's own error in whichever dialect, reduced to OpenAI's four fields."""
+    """An upstream's error of any dialect, reduced to OpenAI's four fields and a numeric status."""
 
     message: str
     type: str | None = None
     param: str | None = None
     code: str | None = None
     status: int | None = None
+    reasons: tuple[str, ...] = ()
+    """Further labels, such as Google's `status` and `details[].reason`."""
+    wait: float | None = None
+    """Seconds that the error itself asks to wait."""
+    further: dict[str, Any] = {}
+    """Members beside these, such as Azure's `innererror` and OpenRouter's `metadata`."""
 
 
 decode_answer = msgspec.json.Decoder(WholeAnswer).decode
@@ -67,36 +79,36 @@ _loose_decoder = msgspec.json.Decoder(_LooseAnswer)
 
 
 def peek_request(body: bytes) -> Peek | Rejection:
-    """Read `model` and `stream` of a request body, and whether it keeps within its bounds.
-
-    Whatever else is in it is the upstream's business.
-    """
+    """Read `model` and `stream` of a request body and check its limits; the upstream judges other fields."""
     if body.startswith(_BOMS):
         return Rejection(INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8.")
     try:
-        seen = request_caps.decode(body)
+        request = request_limits.decode(body)
     except msgspec.ValidationError as error:
-        return request_caps.no_number(error) or Rejection(
+        return request_limits.number_rejection(error) or Rejection(
             INVALID_JSON, f"The body must be a JSON object: {error}."
         )
     except RecursionError:
         return Rejection(INVALID_JSON, "The body is nested too deeply.")
     except msgspec.DecodeError as error:
-        return Rejection(INVALID_JSON, f"The body is not valid JSON: {error}.")
+        if not body.strip():
+            return Rejection(INVALID_JSON, "The body is empty; send JSON.")
+        copy = lenient.readable(body, numbers=False)
+        return peek_request(copy) if copy else Rejection(INVALID_JSON, f"The body is not valid JSON: {error}.")
     if not _is_utf8(body):
         return Rejection(INVALID_JSON, "The body is not UTF-8.")
-    if not isinstance(seen.model, str) or not seen.model:
-        return Rejection(INVALID_VALUE, "`model` must be given, as a non-empty string.", "model")
-    if not isinstance(seen.stream, bool | None):
+    if not isinstance(request.model, str) or not request.model:
+        return Rejection(INVALID_VALUE, "`model` is required and must be a non-empty string.", "model")
+    if not isinstance(request.stream, bool | None):
         return Rejection(INVALID_VALUE, "`stream` must be true or false.", "stream")
-    found = request_caps.look(seen)
-    if isinstance(found, Rejection):
-        return found
-    return json_bounds.refuse(body) or Peek(seen.model, bool(seen.stream), found)
+    engine_fields = request_limits.check(request)
+    if isinstance(engine_fields, Rejection):
+        return engine_fields
+    return json_limits.check(body) or Peek(request.model, bool(request.stream), engine_fields)
 
 
 def _is_utf8(text: bytes) -> bool:
-    """Whether strings that a peek has skipped are text too."""
+    """Whether the text is UTF-8, including the strings that a peek skips."""
     if text.isascii():
         return True
     try:
@@ -107,18 +119,21 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def peek_whole(body: bytes) -> WholeAnswer | None:
-    """As `peek_answer`, for a whole answer: None also when it is not UTF-8."""
+    """Like `peek_answer`, for a whole answer; also None if it is not UTF-8."""
     return peek_answer(body) if _is_utf8(body) else None
 
 
 def peek_answer(body: bytes) -> WholeAnswer | None:
-    """Read an upstream's JSON; None when it is no JSON object."""
+    """Read an upstream's answer or chunk; None if it is not a JSON object."""
     try:
         return decode_answer(body)
     except msgspec.ValidationError:
-        pass  # valid JSON, but the choices are of an unknown shape: look at less of it
-    except (msgspec.DecodeError, RecursionError):
+        pass  # the choices have an unknown shape: read fewer fields
+    except RecursionError:
         return None
+    except msgspec.DecodeError:
+        copy = lenient.readable(body)
+        return None if copy is None else peek_answer(copy)
     try:
         loose = _loose_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -127,30 +142,46 @@ def peek_answer(body: bytes) -> WholeAnswer | None:
 
 
 def finish_of(answer: WholeAnswer) -> str:
-    """The finish_reason of its first choice; empty where there is none."""
+    """The finish_reason of the first choice, or an empty string."""
     reason = answer.choices[0].finish_reason if answer.choices else None
-    return reason if isinstance(reason, str) else ""
+    if reason == "stop":  # saves a call
+        return "stop"
+    return reason if isinstance(reason, str) and finish_reason.is_final(reason) else ""
 
 
 def finish_in(body: bytes) -> str:
-    """As `finish_of`, of a whole answer that nobody has looked into yet."""
+    """The finish_reason of the first choice of an undecoded answer, or an empty string."""
     answer = peek_answer(body)
     return "" if answer is None else finish_of(answer)
 
 
 def is_error(answer: WholeAnswer) -> bool:
-    """Whether this JSON is an error, in OpenAI's shape or in the flat one (`"object": "error"`)."""
-    return answer.object == "error" or (answer.error is not NULL and bytes(answer.error) not in _NO_ERROR)
+    """Whether this is an error, in OpenAI's shape or in the flat one (`"object": "error"`)."""
+    return answer.object == "error" or (answer.error is not NULL and bytes(answer.error) not in NO_ERROR)
+
+
+def failed_choice(answer: WholeAnswer) -> bool:
+    """Whether a choice holds an error, or ended in a failure of its upstream."""
+    for choice in answer.choices or ():
+        if choice.error is not NULL and bytes(choice.error) not in NO_ERROR:
+            return True
+        reason = choice.finish_reason
+        if reason is not None and reason != "stop" and finish_reason.failure_status(reason):
+            return True
+    return False
+
+
+_KNOWN: Final = frozenset(("message", "type", "param", "code"))
 
 
 def read_error(body: bytes) -> UpstreamError | None:
-    """Find message, type, param and code in an error body; None when there is nothing readable in it.
+    """Message, type, param and code of an error body; None if it is unreadable.
 
-    Knows OpenAI's `{"error": {...}}`, `{"error": "text"}`, vLLM's flat `{"object": "error", "message": ...}`
-    and FastAPI's `{"detail": ...}`.
+    Reads OpenAI's `{"error": {...}}`, `{"error": "text"}`, vLLM's flat `{"object": "error", "message": ...}`,
+    FastAPI's `{"detail": ...}`, and a failure of one of the choices.
     """
     try:
-        body_value = msgspec.json.decode(body)
+        body_value = msgspec.json.decode(lenient.readable(body) or body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     if isinstance(body_value, list) and len(body_value) == 1:
@@ -164,7 +195,7 @@ def read_error(body: bytes) -> UpstreamError | None:
         return None
     message = inner.get("message", inner.get("detail"))
     if message is None:
-        return None
+        return _read_choice_error(inner.get("choices"))
     if not isinstance(message, str):
         message = msgspec.json.encode(message).decode()
     code = inner.get("code")
@@ -174,11 +205,48 @@ def read_error(body: bytes) -> UpstreamError | None:
         _text(inner.get("param")),
         _text(code),
         code if isinstance(code, int) and 400 <= code <= 599 else None,
+        *_details(inner, message),
+        further={name: inner[name] for name in inner.keys() - _KNOWN} if inner is not body_value else {},
     )
 
 
+def _details(error: dict[str, object], message: str) -> tuple[tuple[str, ...], float | None]:
+    """The further labels of an error, and the seconds that it asks to wait, in a field or in its words."""
+    listed = error.get("details")
+    details = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    metadata = error.get("metadata")
+    sources = [error, *details, *([metadata] if isinstance(metadata, dict) else [])]
+    reasons = (_text(source.get(name)) for source in sources for name in ("status", "reason"))
+    waits = (
+        wait_of_delay(source.get(name))
+        for source in sources
+        for name in ("retryDelay", "retry_delay", "retry_after", "retryAfter", "retry_after_seconds")
+    )
+    stated = next((wait for wait in waits if wait is not None), None)
+    return tuple(reason for reason in reasons if reason), wait_in_text(message) if stated is None else stated
+
+
+def _read_choice_error(choices: object) -> UpstreamError | None:
+    """The first failure among the choices of an answer or a chunk."""
+    for choice in choices if isinstance(choices, list) else ():
+        if not isinstance(choice, dict):
+            continue
+        reason, error = choice.get("finish_reason"), choice.get("error")
+        status = finish_reason.failure_status(reason)
+        if not error and status is None:
+            continue
+        details = error if isinstance(error, dict) else {"message": error}
+        message, code = details.get("message"), details.get("code")
+        if not isinstance(message, str) or not message:
+            message = f"The answer ended with finish_reason `{reason}`."
+        if isinstance(code, int) and 400 <= code <= 599:
+            status = code
+        return UpstreamError(message, _text(details.get("type")), None, _text(code), status)
+    return None
+
+
 def read_text(body: bytes) -> UpstreamError | None:
-    """An error that is told in a line of plain text, as servers without a JSON of their own do it."""
+    """An error in one line of plain text, as sent by servers without JSON errors."""
     if len(body) > _LONGEST_TEXT:
         return None
     try:
@@ -188,9 +256,16 @@ def read_text(body: bytes) -> UpstreamError | None:
     return UpstreamError(text) if text.isprintable() and text[:1] not in ("", "<", "{", "[") else None
 
 
-def render_error(message: str, kind: str, param: str | None, code: str | None) -> bytes:
-    """The body of every error: all four keys, `code` a string or null."""
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+def render_error(
+    message: str,
+    kind: str,
+    param: str | None,
+    code: str | None,
+    details: Mapping[str, object] | None = None,
+) -> bytes:
+    """The body of every error: all four keys, `code` a string or null, then further `details`."""
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return msgspec.json.encode({"error": error if details is None else {**details, **error}})
 
 
 def _text(value: object) -> str | None:

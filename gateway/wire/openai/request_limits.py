@@ -1,8 +1,8 @@
-"""Bounds of a request that hold whatever stands behind the gateway, read in the peek that every body gets.
+"""Limits of a request that hold for every upstream, checked in the peek that every body gets.
 
-Three things are looked at, all of them members of the body itself: numbers that no engine can compute with,
-numbers that multiply the work of a call, and fields that steer an engine instead of asking it for an answer.
-Their absence costs one comparison. What else is wrong with a field is the upstream's business.
+Three kinds of top-level fields are checked: numbers that no engine can compute with, numbers that multiply
+the work of a call, and fields that steer an engine instead of asking it for an answer. A body without them
+costs one comparison. Everything else is left to the upstream.
 """
 
 import re
@@ -15,29 +15,32 @@ from msgspec.structs import astuple
 from gateway.core.errors import INVALID_VALUE, Rejection
 
 MOST_CHOICES: Final = 128
-"""`n` and `best_of`: OpenAI's own bound."""
+"""`n` and `best_of`: OpenAI's own limit."""
 
 MOST_LOGPROBS: Final = 128
-"""Alternatives told for each token; OpenAI's bound is 20, and so is vLLM's unless it is raised."""
+"""Alternatives per token; OpenAI's limit is 20, and so is vLLM's default."""
 
 MOST_ENDS: Final = 1024
-"""Entries of `stop`, `stop_token_ids` and `bad_words`, each of which is looked for at every token."""
+"""Entries of `stop`, `stop_token_ids` and `bad_words`; an engine compares each at every token."""
 
-# Engines read numbers in texts too; without letters none is "NaN", "Infinity" or "1e999".
+_SAFE_DIGITS: Final = 18
+"""Digits that every numeric field accepts; a signed 64-bit integer may have 19."""
+
+# Engines also parse numbers in strings. Without letters none is "NaN", "Infinity" or "1e999".
 _Text = Annotated[str, Meta(pattern=r"^[^A-Za-z]*$", max_length=64)]
 _Other = bool | list[Any] | dict[str, Any] | None
 _Real = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | _Text | _Other
-"""What may stand where a number belongs: none that is infinite or NaN, or is as soon as it is a float."""
+"""A value in place of a number: never NaN or infinite, not even once converted to a float."""
 _Whole = int | float | _Text | _Other
-"""The same for numbers that stay whole; Python's own limit of their digits holds."""
+"""The same for integers, which may be as long as Python's limit of digits allows."""
 
 
 class LimitedFields(Struct, gc=False):
-    """The members of a request that are looked at; None where one is absent or null."""
+    """The checked fields of a request; None for a field that is absent or null."""
 
     model: Any = None
     stream: Any = None
-    # The decoder itself checks these.
+    # Checked by the decoder itself.
     temperature: _Real = None
     max_tokens: _Whole = None
     max_completion_tokens: _Whole = None
@@ -54,7 +57,7 @@ class LimitedFields(Struct, gc=False):
     truncate_prompt_tokens: _Whole = None
     thinking_token_budget: _Whole = None
     dimensions: _Whole = None
-    # Those that multiply the work of a call.
+    # Multiply the work of a call.
     n: _Whole = None
     best_of: _Whole = None
     logprobs: _Whole = None
@@ -63,7 +66,7 @@ class LimitedFields(Struct, gc=False):
     stop: Any = None
     stop_token_ids: Any = None
     bad_words: Any = None
-    # Those that steer the engine. vLLM's:
+    # Steer the engine. vLLM's:
     cache_salt: Any = None
     chat_template: Any = None
     ec_transfer_params: Any = None
@@ -76,7 +79,7 @@ class LimitedFields(Struct, gc=False):
     prompt_embeds: Any = None
     request_id: Any = None
     session_id: Any = None
-    vllm_xargs: Any = None  # kv_transfer_params may stand in it
+    vllm_xargs: Any = None  # may contain kv_transfer_params
     # SGLang's:
     bootstrap_host: Any = None
     bootstrap_port: Any = None
@@ -97,10 +100,11 @@ _FIELDS: Final = LimitedFields.__struct_fields__
 _MULTIPLIERS: Final = _FIELDS.index("n")
 _ENGINE: Final = _FIELDS.index("cache_salt")
 ENGINE_FIELDS: Final = _FIELDS[_ENGINE:]
-"""Fields that steer the engine itself: how it schedules, what it loads, whom it asks, whose state it uses.
+"""Fields that steer the engine itself: its scheduling, what it loads, which hosts it contacts, whose state it
+uses.
 
-Whoever may send them can take another caller's place in the engine's queue or in its cache, make it ask an
-address of his choice, or hand it data that its own code trusts.
+A client that may send them can jump the engine's queue, use another caller's cache, make the engine contact
+an address of its choice, or pass data that the engine's code trusts.
 """
 
 _RANGES: Final = {
@@ -110,33 +114,33 @@ _RANGES: Final = {
     "top_logprobs": (0, MOST_LOGPROBS),
     "prompt_logprobs": (0, MOST_LOGPROBS),
 }
-_NEITHER: Final = (None,) * (len(_FIELDS) - _MULTIPLIERS)
-_PLACE = re.compile(r"`\$\.(\w+)")
+_ALL_ABSENT: Final = (None,) * (len(_FIELDS) - _MULTIPLIERS)
+_ERROR_PATH = re.compile(r"`\$\.(\w+)")
 
 decode: Final = msgspec.json.Decoder(LimitedFields).decode
 
 
-def no_number(error: msgspec.ValidationError) -> Rejection | None:
-    """The refusal for what `decode` does not take for a number; None for any other error of it."""
-    place = _PLACE.search(str(error))
-    if place is None:
+def number_rejection(error: msgspec.ValidationError) -> Rejection | None:
+    """The rejection for an invalid number that `decode` found; None for any other error."""
+    path = _ERROR_PATH.search(str(error))
+    if path is None:
         return None
-    message = f"`{place[1]}` must be a number, a finite one and not of thousands of digits."
-    return Rejection(INVALID_VALUE, message, place[1])
+    message = f"`{path[1]}` must be a finite number with at most {_SAFE_DIGITS} digits."
+    return Rejection(INVALID_VALUE, message, path[1])
 
 
-def look(asked: LimitedFields) -> Rejection | tuple[str, ...]:
-    """Which of ENGINE_FIELDS are set, or why the request would be too much work."""
-    values = astuple(asked)
-    if values[_MULTIPLIERS:] == _NEITHER:
+def check(request: LimitedFields) -> Rejection | tuple[str, ...]:
+    """The ENGINE_FIELDS that the request sets, or the rejection of a request that is too much work."""
+    values = astuple(request)
+    if values[_MULTIPLIERS:] == _ALL_ABSENT:
         return ()
     for field, value in zip(_FIELDS[_MULTIPLIERS:_ENGINE], values[_MULTIPLIERS:_ENGINE], strict=True):
-        if value is not None and (refusal := _too_much(field, value)) is not None:
-            return refusal
-    return tuple(field for field in ENGINE_FIELDS if getattr(asked, field) is not None)
+        if value is not None and (rejection := _check_size(field, value)) is not None:
+            return rejection
+    return tuple(field for field in ENGINE_FIELDS if getattr(request, field) is not None)
 
 
-def _too_much(field: str, value: object) -> Rejection | None:
+def _check_size(field: str, value: object) -> Rejection | None:
     if field not in _RANGES:
         if not isinstance(value, list) or len(value) <= MOST_ENDS:
             return None
@@ -148,7 +152,7 @@ def _too_much(field: str, value: object) -> Rejection | None:
 
 
 def _number(value: object, neutral: float) -> float:
-    """A number, also in a text; `neutral` for what is none, which is the upstream's business."""
+    """A number or a number in a string; `neutral` for any other value, which is left to the upstream."""
     if isinstance(value, bool):
         return neutral
     if isinstance(value, int | float):

@@ -1,18 +1,17 @@
-"""Cut a stream of bytes into whole server-sent events, whatever the network did to it.
+"""Splits a stream of bytes into complete server-sent events (WHATWG HTML, section 9.2.6).
 
-An event ends with a blank line; lines end with LF, CRLF or CR (WHATWG HTML, section 9.2.6). The result does
-not depend on how the bytes were cut into pieces. Every byte comes out again, in order, except a byte-order
-mark at the very start.
+An event ends with a blank line; lines end with LF, CRLF or CR. The result does not depend on how the network
+cut the bytes into pieces. Every byte comes out again, in order, except a byte-order mark at the very start.
 """
 
 import re
 
 MAX_EVENT = 16 * 1024 * 1024
-"""Bytes that one event may have; more is garbage or an attack."""
+"""Longest event in bytes; anything longer is garbage or an attack."""
 
 _BOM = b"\xef\xbb\xbf"
-# A line end followed by another one. The look-ahead keeps the two halves of one CRLF from being taken for two
-# line ends; the last alternative waits for the byte after a CR, which may be its LF.
+# Two line ends in a row. The look-ahead prevents the halves of one CRLF from counting as two line ends; the
+# last alternative waits for the byte after a CR, which may be its LF.
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?=[^\n]))")
 
 
@@ -21,7 +20,7 @@ class EventTooLarge(Exception):
 
 
 class EventSplitter:
-    """Feed it pieces, get whole events. Holds at most one unfinished event, in `rest`."""
+    """Turns pieces into complete events. `rest` holds the unfinished event."""
 
     __slots__ = ("_fresh", "_limit", "rest")
 
@@ -31,11 +30,11 @@ class EventSplitter:
         self._fresh = True
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The events that this piece completes, each with its closing blank line. Raises EventTooLarge."""
+        """The events completed by this piece, each with its closing blank line. Raises EventTooLarge."""
         if self._fresh:
             return self._start(piece)
         if not self.rest and 0 < piece.find(b"\n\n") == len(piece) - 2 and b"\r" not in piece:
-            return [piece]  # by far the most frequent: one event, one piece
+            return [piece]  # the common case: one piece, one event
         scanned = max(0, len(self.rest) - 3)  # a blank line is at most four bytes long
         self.rest += piece
         events: list[bytes] = []
@@ -49,7 +48,7 @@ class EventSplitter:
         return events
 
     def end(self) -> list[bytes]:
-        """No more will come: a blank line made of CRs is complete now. What is left over is dropped."""
+        """The stream ended: a blank line made of CRs is now complete. An unfinished event is dropped."""
         if self.rest.endswith((b"\r\r", b"\n\r")):
             return [bytes(self.rest)]
         return []

@@ -18,7 +18,7 @@ class Imported(NamedTuple):
     status: int
     text: str
     config: dict[str, Any]
-    told: dict[str, str]
+    notes: dict[str, str]
     needs: list[str]
 
     def load(self, folder: Path) -> Loaded:
@@ -37,9 +37,13 @@ def imported(file: Path) -> Imported:
     status = run(str(file), None, out=out, err=err)
     *remarks, last = err.getvalue().splitlines()
     _, _, needs = last.partition("; needs ")
-    told = dict(line.split(": ", 1) for line in remarks)
+    notes = dict(line.split(": ", 1) for line in remarks)
     return Imported(
-        status, out.getvalue(), yaml.safe_load(out.getvalue()) or {}, told, needs.split(", ") if needs else []
+        status,
+        out.getvalue(),
+        yaml.safe_load(out.getvalue()) or {},
+        notes,
+        needs.split(", ") if needs else [],
     )
 
 

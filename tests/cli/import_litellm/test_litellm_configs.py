@@ -1,4 +1,4 @@
-"""Typical configs of LiteLLM: each becomes one that passes its check; secrets stay out, losses are told."""
+"""Typical configs of LiteLLM: each becomes one that passes its check; secrets stay out, losses are noted."""
 
 import re
 from pathlib import Path
@@ -17,10 +17,10 @@ def test_the_result_passes_its_check(file: Path, tmp_path: Path) -> None:
 
 
 @by_name
-def test_no_literal_secret_is_written_or_told(file: Path) -> None:
+def test_no_literal_secret_is_written_or_printed(file: Path) -> None:
     canaries = re.findall(r"[a-z-]+-canary-?\d*", file.read_text(encoding="utf-8"))
     result = imported(file)
-    shown = result.text + "".join(f"{place}: {said}\n" for place, said in result.told.items())
+    shown = result.text + "".join(f"{place}: {said}\n" for place, said in result.notes.items())
     assert [canary for canary in canaries if canary in shown] == []
 
 
@@ -50,7 +50,7 @@ def test_simple() -> None:
             "claude": {"candidates": [{"upstream": "anthropic", "model": "claude-sonnet-4-5"}]},
         },
     }
-    assert (result.told, result.needs) == ({}, ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"])
+    assert (result.notes, result.needs) == ({}, ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"])
 
 
 def test_load_balanced() -> None:
@@ -72,15 +72,18 @@ def test_load_balanced() -> None:
         "on_overflow": "fallback",
     }
     assert result.config["retry"] == {"attempts": 3}  # the router's word goes before litellm_settings'
-    assert result.config["redis"] == {"url": "redis://:${REDIS_PASSWORD}@${REDIS_HOST}:1992"}
+    assert result.config["redis"] == {
+        "url": "redis://${REDIS_HOST}:1992",
+        "password": "${REDIS_PASSWORD}",
+    }
     assert {upstreams[name]["api_key"] for name in list(upstreams)[3:]} == {"${OPENAI_KEY}"}
-    assert "OPENAI_KEY" in result.told["model_list[3].litellm_params.api_key"]
+    assert "OPENAI_KEY" in result.notes["model_list[3].litellm_params.api_key"]
 
 
-def test_azure_and_bedrock_are_told_and_left_out() -> None:
+def test_azure_and_bedrock_are_noted_and_left_out() -> None:
     result = shipped("azure_and_openai")
-    assert "openai.azure.com/openai/v1" in result.told["model_list[0].litellm_params.model"]
-    assert "OpenAI's wire" in result.told["model_list[2].litellm_params.model"]
+    assert "openai.azure.com/openai/v1" in result.notes["model_list[0].litellm_params.model"]
+    assert "OpenAI's API" in result.notes["model_list[2].litellm_params.model"]
     assert list(result.config["models"]) == ["gpt-4-team1"]
     assert len(result.config["models"]["gpt-4-team1"]["candidates"]) == 1
 
@@ -106,17 +109,20 @@ def test_costs_windows_and_capabilities() -> None:
     assert qwen["capabilities"] == ["tools", "json_schema", "audio"]
     assert result.config["models"]["embed"]["candidates"][0]["price"] == {"input": 0.01, "output": 0}
     assert "api_key" not in result.config["upstreams"]["openai"]
-    assert "audio_transcription" in result.told["model_list[2].model_info.mode"]
+    assert "audio_transcription" in result.notes["model_list[2].model_info.mode"]
 
 
 def test_cache_keys_and_logs() -> None:
     result = shipped("cached")
     assert result.config["cache"] == {"enabled": True, "store": "redis", "ttl": "600s"}
-    assert result.config["redis"] == {"url": "redis://:${REDIS_PASSWORD}@${REDIS_HOST}:${REDIS_PORT}"}
+    assert result.config["redis"] == {
+        "url": "redis://${REDIS_HOST}:${REDIS_PORT}",
+        "password": "${REDIS_PASSWORD}",
+    }
     assert result.config["keys"] == [{"name": "master", "key": "${LITELLM_MASTER_KEY}"}]
     assert result.config["log"] == {"format": "json"}
-    assert "virtual keys" in result.told["general_settings.database_url"]
-    assert "litellm_settings.success_callback" in result.told
+    assert "virtual keys" in result.notes["general_settings.database_url"]
+    assert "litellm_settings.success_callback" in result.notes
 
 
 def test_a_cache_without_parameters_is_in_redis() -> None:
@@ -130,13 +136,14 @@ def test_local_engines() -> None:
     assert upstreams["vllm"] == {"base_url": "${HOSTED_VLLM_API_BASE}", "kind": "vllm"}
     assert upstreams["openai"] == {"base_url": "http://127.0.0.1:9000/v1", "api_key": "${OPENAI_KEY}"}
     assert result.config["models"]["llama"]["route"] == "least_loaded"
-    assert "least_loaded is the nearest" in result.told["router_settings.routing_strategy"]
+    assert "least_loaded is the nearest" in result.notes["router_settings.routing_strategy"]
 
 
-def test_wildcards_and_other_sections_are_told() -> None:
+def test_wildcards_and_other_sections_are_noted() -> None:
     result = shipped("wildcards")
     assert list(result.config["models"]) == ["gemini-flash"]
-    assert result.told.keys() == {
+    assert result.notes.keys() == {
+        "left out",
         "model_list[0].model_name",
         "model_list[1].model_name",
         "guardrails",
@@ -148,9 +155,9 @@ def test_circles_are_cut() -> None:
     result = shipped("circles")
     fallbacks = {name: model.get("fallbacks") for name, model in result.config["models"].items()}
     assert fallbacks == {"a": ["b", "c"], "b": ["c"], "c": None}
-    assert "circle" in result.told["router_settings.fallbacks[1].b"]
-    assert 'no model "d"' in result.told["router_settings.fallbacks[0].a"]
-    assert "8 characters" in result.told["general_settings.master_key"]
+    assert "circle" in result.notes["router_settings.fallbacks[1].b"]
+    assert 'no converted model is named "d"' in result.notes["router_settings.fallbacks[0].a"]
+    assert "8 characters" in result.notes["general_settings.master_key"]
 
 
 def test_credentials() -> None:
@@ -161,8 +168,8 @@ def test_credentials() -> None:
         "headers": {"OpenAI-Organization": "org-ours", "x-tenant": "ours", "X-Auth-Token": "${X_AUTH_TOKEN}"},
         "breaker": {"failures": 2, "open_for": "120s", "max_open_for": "120s"},
     }
-    assert "bodies" in result.told["model_list[0].litellm_params.temperature"]
-    assert "nobody" in result.told["model_list[1].litellm_params.litellm_credential_name"]
+    assert "bodies" in result.notes["model_list[0].litellm_params.temperature"]
+    assert "nobody" in result.notes["model_list[1].litellm_params.litellm_credential_name"]
 
 
 def test_names_with_a_dollar_stay_what_they_are(tmp_path: Path) -> None:

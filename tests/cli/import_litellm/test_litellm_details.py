@@ -9,7 +9,7 @@ import pytest
 from doubles.gateway import ROOT
 from imported import written
 
-from gateway.cli.import_litellm.providers import PROVIDERS, UNSPOKEN, split
+from gateway.cli.import_litellm.providers import PROVIDERS, UNSUPPORTED, split
 from gateway.cli.main import main
 
 
@@ -41,7 +41,7 @@ def test_weights(tmp_path: Path, params: list[str], weights: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "route", "told"),
+    ("strategy", "route", "noted"),
     [
         ("simple-shuffle", "weighted", False),
         ("least-busy", "least_loaded", False),
@@ -50,14 +50,14 @@ def test_weights(tmp_path: Path, params: list[str], weights: list[int]) -> None:
         ("of-our-own", "weighted", True),
     ],
 )
-def test_strategies(tmp_path: Path, strategy: str, route: str, told: bool) -> None:
+def test_strategies(tmp_path: Path, strategy: str, route: str, noted: bool) -> None:
     rest = f"router_settings: {{routing_strategy: {strategy}}}\n"
     result = written(tmp_path, deployments("model: openai/a", "model: openai/b", rest=rest))
     assert result.config["models"]["m"]["route"] == route
-    assert ("router_settings.routing_strategy" in result.told) == told
+    assert ("router_settings.routing_strategy" in result.notes) == noted
     alone = written(tmp_path, deployments("model: openai/a", rest=rest))
     assert "route" not in alone.config["models"]["m"]
-    assert alone.told == {}
+    assert alone.notes == {}
 
 
 def test_deployments_with_the_same_settings_share_an_upstream(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_secret_gets_a_name_that_means_nothing_else(tmp_path: Path) -> None:
         "openai-3": "${OPENAI_KEY}",
         "openai-4": "${OPENAI_API_KEY}",
     }
-    assert "sk-" not in result.text + str(result.told)
+    assert "sk-" not in result.text + str(result.notes)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_a_secret_gets_a_name_that_means_nothing_else(tmp_path: Path) -> None:
         ("model: openai/x, api_base: 'http://u:pw-canary@h/v1'", "api_base"),
     ],
 )
-def test_what_cannot_be_served_is_told_and_nothing_is_written(
+def test_a_deployment_that_cannot_be_served_is_noted_and_nothing_is_written(
     tmp_path: Path, params: str, place: str
 ) -> None:
     result = written(tmp_path, deployments(params))
     assert (result.status, result.text) == (2, "")
-    assert list(result.told) == [f"model_list[0].litellm_params.{place}"]
-    assert "pw-canary" not in str(result.told)
+    assert list(result.notes) == [f"model_list[0].litellm_params.{place}"]
+    assert "pw-canary" not in str(result.notes)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_providers_by_name(model: str, custom: str | None, expected: tuple[str |
 
 
 def test_no_provider_is_both_known_and_not() -> None:
-    assert not PROVIDERS.keys() & UNSPOKEN.keys()
+    assert not PROVIDERS.keys() & UNSUPPORTED.keys()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_no_provider_is_both_known_and_not() -> None:
         "model_list: !!python/object:os.system [x]\n",
     ],
 )
-def test_what_is_no_config_of_litellm_is_told_without_a_traceback(
+def test_another_file_is_reported_without_a_traceback(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -149,7 +149,7 @@ def test_what_is_no_config_of_litellm_is_told_without_a_traceback(
     assert (out, err != "") == ("", True)
 
 
-def test_odd_values_are_told_and_the_rest_is_taken(tmp_path: Path) -> None:
+def test_odd_values_are_noted_and_the_rest_is_converted(tmp_path: Path) -> None:
     rest = (
         "router_settings: [1]\n"
         "litellm_settings: {num_retries: many, cache: true, cache_params: {type: disk, ttl: -1},\n"
@@ -159,11 +159,12 @@ def test_odd_values_are_told_and_the_rest_is_taken(tmp_path: Path) -> None:
     )
     result = written(tmp_path, deployments("model: openai/a, timeout: 0, extra_headers: 7", rest=rest))
     assert result.load(tmp_path).problems == []
-    assert result.told.keys() == {
+    assert result.notes.keys() == {
         "router_settings",
         "model_list[0].litellm_params.timeout",
         "model_list[0].litellm_params.extra_headers",
         "litellm_settings.num_retries",
+        "litellm_settings.cache",
         "litellm_settings.cache_params.type",
         "litellm_settings.cache_params.ttl",
         "litellm_settings.fallbacks[1].m",
@@ -171,17 +172,17 @@ def test_odd_values_are_told_and_the_rest_is_taken(tmp_path: Path) -> None:
     }
 
 
-def test_out_writes_a_new_file_and_never_over_one(tmp_path: Path) -> None:
+def test_out_writes_a_new_file_and_never_overwrites(tmp_path: Path) -> None:
     source, target = tmp_path / "config.yaml", tmp_path / "sluice.yaml"
     source.write_text(deployments("model: openai/a"), encoding="utf-8")
     command = [sys.executable, "-m", "gateway", "import-litellm", str(source), "--out", str(target)]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, check=True)
-    assert (done.stdout, done.stderr) == (b"", b"taken: 1 upstream, 1 model; needs OPENAI_API_KEY\n")
+    assert (done.stdout, done.stderr) == (b"", b"converted: 1 upstream, 1 model; needs OPENAI_API_KEY\n")
     before = target.read_text(encoding="utf-8")
     again = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, check=False)
     assert (again.returncode, again.stderr) == (1, f"sluice: {target}: File exists\n".encode())
     assert target.read_text(encoding="utf-8") == before
     checked = [sys.executable, "-m", "gateway", "check", "--config", str(target)]
     environ = {**os.environ, "OPENAI_API_KEY": "sk-1"}
-    told = subprocess.run(checked, cwd=ROOT, env=environ, capture_output=True, check=True)
-    assert told.stdout == b"ok: 1 upstream, 1 model, 0 keys\n"
+    check = subprocess.run(checked, cwd=ROOT, env=environ, capture_output=True, check=True)
+    assert check.stdout == b"ok: 1 upstream, 1 model, 0 keys\n"

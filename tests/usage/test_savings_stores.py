@@ -1,4 +1,4 @@
-"""Savings beside usage: in the ledger, in files of every format, in Redis, by several processes."""
+"""Savings in the ledger, in files of every format and in Redis, written by several processes."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ DAY, NEXT_DAY = "2026-11-29", "2026-11-30"
 ROW = UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
 SAVING = Saving(DAY, "team-a", "small", "local", *range(1, 22))
 ALTERNATIVE = Alternative(DAY, "small", "alone", "local/up-small", 1, 2000)
-BOOKS = UsageSnapshot([ROW], [SAVING], [ALTERNATIVE])
+SNAPSHOT = UsageSnapshot([ROW], [SAVING], [ALTERNATIVE])
 
 WRITER = """
 import asyncio, sys
@@ -63,32 +63,32 @@ FORMATS = {
         ALTER TABLE usage ADD COLUMN unpriced INTEGER NOT NULL DEFAULT 0;
     """,
 }
-"""What made a file of each earlier format; a copy, so that a change of the original is seen."""
+"""The schema of each earlier format; a copy, so that a change of the original fails."""
 
 
-def times(books: UsageSnapshot, count: int) -> UsageSnapshot:
+def times(snapshot: UsageSnapshot, count: int) -> UsageSnapshot:
     return UsageSnapshot(
-        summed(UsageRow, books.rows * count),
-        summed(Saving, books.savings * count),
-        summed(Alternative, books.alternatives * count),
+        summed(UsageRow, snapshot.rows * count),
+        summed(Saving, snapshot.savings * count),
+        summed(Alternative, snapshot.alternatives * count),
     )
 
 
-def batch(name: str, books: UsageSnapshot = BOOKS) -> UsageBatch:
-    return UsageBatch(name, tuple(books.rows), tuple(books.savings), tuple(books.alternatives))
+def batch(name: str, snapshot: UsageSnapshot = SNAPSHOT) -> UsageBatch:
+    return UsageBatch(name, tuple(snapshot.rows), tuple(snapshot.savings), tuple(snapshot.alternatives))
 
 
 async def check_adding(store: UsageStore) -> None:
-    """All three kinds add up, and only the days that are asked for are told."""
-    other = [one._replace(day=NEXT_DAY) for one in BOOKS.rows]
+    """All three kinds add up, and only the requested days are returned."""
+    other = [one._replace(day=NEXT_DAY) for one in SNAPSHOT.rows]
     await store.add(batch("1"))
     await store.add(batch("2"))
     await store.add(UsageBatch("3", tuple(other), (Saving(NEXT_DAY, "k", "m", "u", paid=7),)))
-    assert await store.books(DAY, DAY) == times(BOOKS, 2)
-    both = await store.books(DAY, NEXT_DAY)
+    assert await store.snapshot(DAY, DAY) == times(SNAPSHOT, 2)
+    both = await store.snapshot(DAY, NEXT_DAY)
     assert [len(kind) for kind in both] == [2, 2, 1]
-    assert await store.books("2026-11-01", "2026-11-28") == UsageSnapshot([], [], [])
-    assert await store.rows(DAY, DAY) == times(BOOKS, 2).rows
+    assert await store.snapshot("2026-11-01", "2026-11-28") == UsageSnapshot([], [], [])
+    assert await store.rows(DAY, DAY) == times(SNAPSHOT, 2).rows
 
 
 async def test_a_file_adds_up(tmp_path: Path):
@@ -107,28 +107,28 @@ async def test_redis_counts_a_batch_once(redis_server: RedisServer):
     store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
     for _ in range(2):
         await store.add(batch("same"))
-    assert await store.books(DAY, DAY) == BOOKS
+    assert await store.snapshot(DAY, DAY) == SNAPSHOT
     await store.close()
 
 
-async def test_what_an_earlier_version_has_put_into_redis_is_read_and_added_to(redis_server: RedisServer):
+async def test_entries_of_an_earlier_version_in_redis_are_read_and_added_to(redis_server: RedisServer):
     tag = "sluice:{usage}"
     redis_server.command("SADD", f"{tag}:days", DAY)
     for name, number in (("requests", 1), ("input", 10), ("cost", 9)):
         field = f'["team-a","small","local","{name}"]'
         redis_server.command("HSET", f"{tag}:day:{DAY}", field, str(number))
     store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
-    assert await store.books(DAY, DAY) == UsageSnapshot(
+    assert await store.snapshot(DAY, DAY) == UsageSnapshot(
         [UsageRow(DAY, "team-a", "small", "local", 1, 10, 0, 0, 0, 9)], [], []
     )
     await store.add(batch("1"))
-    found = await store.books(DAY, DAY)
+    found = await store.snapshot(DAY, DAY)
     assert (found.rows[0].requests, found.rows[0].cost, found.savings) == (2, 1009, [SAVING])
     await store.close()
 
 
 @pytest.mark.parametrize("version", FORMATS)
-async def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, version: int):
+async def test_a_file_of_an_earlier_format_is_migrated(tmp_path: Path, version: int):
     path = tmp_path / "usage.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as older:
         for made in range(1, version + 1):
@@ -136,45 +136,42 @@ async def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path,
         older.execute("PRAGMA application_id = 0x534C5543")
         older.execute(f"PRAGMA user_version = {version}")
         names = "day, key, model, upstream, requests, input, output, cached_input, reasoning, nano_usd"
-        older.execute(
-            f"INSERT INTO usage ({names}) VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY]
-        )
+        older.execute(f"INSERT INTO usage ({names}) VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY])
     store = SqliteUsageStore(str(path))
     await store.open()
     before = UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)
-    assert await store.books(DAY, DAY) == UsageSnapshot([before], [], [])
+    assert await store.snapshot(DAY, DAY) == UsageSnapshot([before], [], [])
     await store.add(batch("1"))
-    assert await store.books(DAY, DAY) == BOOKS._replace(rows=summed(UsageRow, [before, ROW]))
+    assert await store.snapshot(DAY, DAY) == SNAPSHOT._replace(rows=summed(UsageRow, [before, ROW]))
     await store.close()
 
 
 async def test_two_processes_lose_nothing(tmp_path: Path):
     path = str(tmp_path / "usage.db")
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, path, "50"], cwd=ROOT, stderr=subprocess.PIPE)
-        for _ in range(2)
+        subprocess.Popen([sys.executable, "-c", WRITER, path, "50"], cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)
     ]
     for writer in writers:
         said = await asyncio.to_thread(writer.communicate, timeout=60)
         assert (writer.returncode, said[1]) == (0, b"")
     store = SqliteUsageStore(path)
-    assert await store.books(DAY, DAY) == times(BOOKS, 100)
+    assert await store.snapshot(DAY, DAY) == times(SNAPSHOT, 100)
     await store.close()
 
 
-class Troubled:
-    """A file that can be told to take nothing."""
+class FailingStore:
+    """A store that can be switched to fail."""
 
     def __init__(self, path: Path) -> None:
-        self.kept = SqliteUsageStore(str(path))
-        self.open, self.spent, self.rows = self.kept.open, self.kept.spent, self.kept.rows
-        self.books, self.close = self.kept.books, self.kept.close
+        self.store = SqliteUsageStore(str(path))
+        self.open, self.spent, self.rows = self.store.open, self.store.spent, self.store.rows
+        self.snapshot, self.close = self.store.snapshot, self.store.close
         self.trouble = False
 
     async def add(self, batch: UsageBatch) -> None:
         if self.trouble:
             raise UsageUnavailable("disk full")
-        await self.kept.add(batch)
+        await self.store.add(batch)
 
 
 def spend(ledger: Ledger, paid: int) -> None:
@@ -184,33 +181,33 @@ def spend(ledger: Ledger, paid: int) -> None:
     alone.requests, alone.cost = alone.requests + 1, alone.cost + paid
 
 
-def told(books: UsageSnapshot) -> tuple[int, int, int]:
-    [row], [saving], [alternative] = books
+def sums(snapshot: UsageSnapshot) -> tuple[int, int, int]:
+    [row], [saving], [alternative] = snapshot
     return row.cost, saving.paid, alternative.cost
 
 
-async def test_the_ledger_tells_what_is_written_and_what_is_not(tmp_path: Path):
-    store = Troubled(tmp_path / "usage.db")
+async def test_the_ledger_includes_unwritten_savings(tmp_path: Path):
+    store = FailingStore(tmp_path / "usage.db")
     await store.add(UsageBatch("earlier", (ROW,), (Saving(*SAVING_PLACE, paid=1000),), (ALTERNATIVE,)))
     ledger = Ledger(store, 0.001)
     store.trouble = True
     await ledger.start()
     spend(ledger, 40)
-    assert told(await ledger.books(DAY, DAY)) == (1040, 1040, 2040)
+    assert sums(await ledger.snapshot(DAY, DAY)) == (1040, 1040, 2040)
     spend(ledger, 2)
-    assert told(await ledger.books(DAY, DAY)) == (1042, 1042, 2042)
-    assert await ledger.books(NEXT_DAY, NEXT_DAY) == UsageSnapshot([], [], [])
+    assert sums(await ledger.snapshot(DAY, DAY)) == (1042, 1042, 2042)
+    assert await ledger.snapshot(NEXT_DAY, NEXT_DAY) == UsageSnapshot([], [], [])
     store.trouble = False
     await ledger.stop()
     again = SqliteUsageStore(str(tmp_path / "usage.db"))
-    assert told(await again.books(DAY, DAY)) == (1042, 1042, 2042)
+    assert sums(await again.snapshot(DAY, DAY)) == (1042, 1042, 2042)
     await again.close()
 
 
 SAVING_PLACE = (DAY, "team-a", "small", "local")
 
 
-async def test_each_write_has_only_what_is_new(tmp_path: Path):
+async def test_each_write_has_only_new_savings(tmp_path: Path):
     store = SqliteUsageStore(str(tmp_path / "usage.db"))
     ledger = Ledger(store, 0.001)
     await ledger.start()
@@ -218,7 +215,7 @@ async def test_each_write_has_only_what_is_new(tmp_path: Path):
         before = ledger.savings
         spend(ledger, paid)
         await eventually(lambda before=before: ledger.savings is not before, "a write")
-    assert told(await ledger.books(DAY, DAY)) == (42, 42, 42)
+    assert sums(await ledger.snapshot(DAY, DAY)) == (42, 42, 42)
     await ledger.stop()
 
 
@@ -226,5 +223,5 @@ async def test_numbers_that_no_store_could_hold_are_bounded(tmp_path: Path):
     ledger = Ledger(SqliteUsageStore(str(tmp_path / "usage.db")), 3600.0)
     await ledger.start()
     spend(ledger, 10**30)
-    assert told(await ledger.books(DAY, DAY)) == (10**15, 10**15, 10**15)
+    assert sums(await ledger.snapshot(DAY, DAY)) == (10**15, 10**15, 10**15)
     await ledger.stop()

@@ -1,0 +1,64 @@
+"""From the config to the queues of the upstreams, which outlive a reload together with the calls in them."""
+
+from collections.abc import Callable, Mapping
+
+from gateway.assembly.registry import KeyedRegistry
+from gateway.assembly.upstreams import WorkerShare
+from gateway.config import model as cfg
+from gateway.core.call import Call
+from gateway.core.clock import Clock
+from gateway.queueing.layer import QueueLayer
+from gateway.queueing.pacing import Pace
+from gateway.queueing.spill_timer import SpillCheck
+from gateway.queueing.upstream_queue import UpstreamQueue
+from gateway.queueing.waiting_room import WaitingRoom
+from gateway.telemetry.fast_prometheus import fast_observe
+from gateway.telemetry.metrics import Metrics
+
+
+class QueueFactory:
+    """The waiting room of one process, and a queue and a pace per upstream."""
+
+    def __init__(
+        self,
+        share: WorkerShare,
+        max_queue: int,
+        metrics: Metrics,
+        clock: Clock,
+        estimate: Callable[[Call], object],
+    ) -> None:
+        """`max_queue` is the bound of all workers together."""
+        self._share = share
+        self._metrics = metrics
+        self._clock = clock
+        self._estimate = estimate
+        self._room = WaitingRoom(share.of(max_queue))
+        self._queues: dict[str, UpstreamQueue] = {}
+        self._paces: KeyedRegistry[Pace | None] = KeyedRegistry()
+
+    def queues(self, config: cfg.Config) -> Mapping[str, UpstreamQueue]:
+        """The queue of each upstream; limits of existing ones stay as they are until `apply_limits`."""
+        for name, upstream in config.upstreams.items():
+            if name not in self._queues:
+                self._queues[name] = UpstreamQueue(name, self._share.of(upstream.max_concurrency))
+        return {name: self._queues[name] for name in config.upstreams}
+
+    def layer(self, queues: Mapping[str, UpstreamQueue], spills: SpillCheck | None) -> QueueLayer:
+        """The layer over these queues; without `spills` no call moves to another upstream."""
+        waited = {name: fast_observe(self._metrics.queue_wait.labels(name)) for name in queues}
+        return QueueLayer(self._room, queues, self._clock, waited, self._estimate, spills)
+
+    def apply_limits(self, config: cfg.Config, layer: QueueLayer) -> None:
+        """Give the queues this config's limits, and grant slots to calls that these let through."""
+        for name, upstream in config.upstreams.items():
+            queue, permits = self._queues[name], self._share.of(upstream.max_concurrency)
+            queue.free += permits - queue.permits  # below 0 while more calls are in flight
+            queue.permits, queue.total_s = permits, upstream.timeouts.total
+            queue.pace = self._pace(upstream)
+            layer.grant_next(name)
+
+    def _pace(self, upstream: cfg.UpstreamConfig) -> Pace | None:
+        rpm, tpm = self._share.part(upstream.rate.rpm), self._share.part(upstream.rate.tpm)
+        if rpm is None and tpm is None:
+            return None
+        return self._paces.get(upstream.name, (rpm, tpm), lambda: Pace(rpm, tpm))

@@ -1,0 +1,56 @@
+"""From the config to the runner of attempts, with the circuit breakers and retry budgets of its upstreams."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from gateway.assembly.registry import KeyedRegistry
+from gateway.config import model as cfg
+from gateway.core.call import Call, TokenEstimate
+from gateway.core.clock import Clock
+from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
+from gateway.resilience.circuit_breaker import CircuitBreaker
+from gateway.resilience.poison_requests import PoisonRequests
+from gateway.resilience.retry_budget import RetryBudget
+from gateway.resilience.upstream_breakers import UpstreamBreakers
+from gateway.telemetry.fast_prometheus import counter, fast_incs
+from gateway.telemetry.metrics import Metrics
+
+
+class ResilienceFactory:
+    """Circuit breakers and retry budgets by upstream, and the poison requests of one process."""
+
+    def __init__(self, metrics: Metrics, clock: Clock, rng: Random) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._rng = rng
+        self._breakers: KeyedRegistry[UpstreamBreakers] = KeyedRegistry()
+        self._budgets: KeyedRegistry[RetryBudget] = KeyedRegistry()
+        self.poison = PoisonRequests()
+
+    def attempt_runner(self, config: cfg.Config, estimate: Callable[[Call], TokenEstimate]) -> AttemptRunner:
+        """The runner for this config; `estimate` fills in `call.estimate`."""
+        retry, metrics = config.retry, self._metrics
+        return AttemptRunner(
+            {name: self._health(upstream, retry.budget) for name, upstream in config.upstreams.items()},
+            RetryPolicy(retry.attempts, retry.backoff_base, retry.backoff_max),
+            RetryMetrics(fast_incs(metrics.attempts), counter(metrics.retries), counter(metrics.fallbacks)),
+            self._clock,
+            asyncio.sleep,  # noqa: TID251 - passed on: the pause between two attempts
+            self._rng,
+            self.poison,
+            estimate,
+        )
+
+    def _health(self, upstream: cfg.UpstreamConfig, budget_ratio: float) -> UpstreamHealth:
+        """The state of one upstream. Another address under the same name starts afresh."""
+        name, base_url, rules = upstream.name, upstream.base_url, upstream.breaker
+        breakers = self._breakers.get(
+            name,
+            (base_url, rules),
+            lambda: UpstreamBreakers(
+                lambda: CircuitBreaker(rules.failures, rules.open_for, rules.max_open_for, self._rng)
+            ),
+        )
+        budget = self._budgets.get(name, (base_url, budget_ratio), lambda: RetryBudget(budget_ratio))
+        return UpstreamHealth(breakers, budget, upstream.timeouts.total)

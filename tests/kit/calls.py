@@ -1,0 +1,30 @@
+"""Calls, routes and candidates as the layers of the pipeline get them."""
+
+from typing import Any
+
+from gateway.core.call import CHAT, Call, Candidate, Credentials, Route
+
+ANONYMOUS = Credentials(None, None, None)
+
+
+def make_call(endpoint: str = CHAT, now: float = 0.0, *, request_id: str = "id", **fields: Any) -> Call:
+    """A call without credentials, accepted at `now`; `fields` are set on it.
+
+    With a `route` and no `candidate`, it is about to call the route's first candidate.
+    """
+    call = Call(endpoint, request_id, ANONYMOUS, now)
+    if "route" in fields:
+        fields = {"candidate": fields["route"].candidates[0], **fields}
+    for name, value in fields.items():
+        setattr(call, name, value)
+    return call
+
+
+def make_candidate(upstream: str = "local", *more: Any, **fields: Any) -> Candidate:
+    """A candidate whose upstream calls the model `up`."""
+    return Candidate(upstream, "up", b'"up"', *more, **fields)
+
+
+def make_route(*candidates: Candidate, name: str = "m") -> Route:
+    """A route over these candidates, or over one at the upstream `local`."""
+    return Route(name, f'"{name}"'.encode(), candidates or (make_candidate(),))
