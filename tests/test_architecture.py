@@ -303,6 +303,15 @@ def test_the_longest_files_and_functions_are_printed(capsys: pytest.CaptureFixtu
     assert lengths
 
 
+def test_no_two_public_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for one in modules("gateway").values():
+        for node in one.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(one.name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 @every("gateway", "backend")
 def test_what_is_public_is_documented(module: Module):
     assert ast.get_docstring(module.tree), "the module"

@@ -21,7 +21,7 @@ from gateway.telemetry.tracing import Tracing
 from gateway.usage.accounting import UsageAccounting
 
 
-class Entry(NamedTuple):
+class StackEntry(NamedTuple):
     """A gate or a layer, with the name that `/admin/stack` shows."""
 
     name: str
@@ -63,40 +63,40 @@ def build(d: Deps) -> Stack:
         # Rejects what a key's limits reject whatever the body says, so such bodies are never read.
         *limit_precheck(d.limit, d.callers.values()),
     )
-    entries: list[Entry] = [
+    entries: list[StackEntry] = [
         # After authentication, so that strangers cannot find out which models exist.
-        Entry("ModelAccess", gate=ModelAccess(d.routes)),
+        StackEntry("ModelAccess", gate=ModelAccess(d.routes)),
         # After the right to use the model, before its limits: a cached answer uses none of a key's tokens.
-        *(() if d.cache is None else (Entry("CacheLookup", d.cache.lookup),)),
+        *(() if d.cache is None else (StackEntry("CacheLookup", d.cache.lookup),)),
         # Reserves what the call may use, before anything else is spent on it.
-        Entry("KeyLimits", gate=d.limit),
+        StackEntry("KeyLimits", gate=d.limit),
         # The limits shared through Redis; before the queue, so that a rejected call never waits for a slot.
-        Entry("SharedLimits", shared_limits(d.limit)),
+        StackEntry("SharedLimits", shared_limits(d.limit)),
         # Held after the limits and so settled before them: the limits return what the call did not use.
-        Entry("UsageAccounting", gate=d.spend),
+        StackEntry("UsageAccounting", gate=d.spend),
         # Answers from the cache. Below it, equal calls may become a single call, which pays for all.
-        *(() if d.cache is None else (Entry("Cache", d.cache.answer),)),
+        *(() if d.cache is None else (StackEntry("Cache", d.cache.answer),)),
         # Orders the candidates. After the limits, whose cost ceiling it respects.
-        *(() if d.routing is None else (Entry("Router", gate=d.routing),)),
+        *(() if d.routing is None else (StackEntry("Router", gate=d.routing),)),
         # Around everything that an answer takes, because it may request a second answer.
-        *(() if d.tiers is None else (Entry("Cascade", d.tiers),)),
+        *(() if d.tiers is None else (StackEntry("Cascade", d.tiers),)),
         # Outside batching: an oversized prompt concerns only its own caller.
-        Entry("ContextOverflow", d.overflows),
+        StackEntry("ContextOverflow", d.overflows),
         # Below limits and accounting, which are per call: from here on several calls may share an attempt.
-        Entry("Batching", d.batching),
+        StackEntry("Batching", d.batching),
         # Outside the queue, so that a call backing off between attempts holds no concurrency slot.
-        Entry("Retry", attempts(d.attempt)),
+        StackEntry("Retry", attempts(d.attempt)),
         # Closest to the upstream: a call that leaves the queue holds a slot and is sent at once.
-        Entry("Queue", d.queue),
+        StackEntry("Queue", d.queue),
         # Around the attempt only, so that its span excludes the time in the queue.
-        *(() if d.tracing is None else (Entry("AttemptTracing", d.tracing),)),
+        *(() if d.tracing is None else (StackEntry("AttemptTracing", d.tracing),)),
     ]
     names = [type(gate).__name__ for gate in door] + [entry.name for entry in entries]
     handler = compose(_layers(entries), terminal=d.forward)
     return Stack(door, handler, (*names, type(d.forward).__name__))
 
 
-def _layers(entries: Sequence[Entry]) -> Iterator[Layer]:
+def _layers(entries: Sequence[StackEntry]) -> Iterator[Layer]:
     """One layer per entry, with adjacent gates merged into one, which saves a frame per call."""
     gates: list[Gate] = []
     for entry in entries:

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,7 +78,7 @@ class Supervisor:
         signals = Signals(self._end_at_once)
         admin = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
         try:
-            with self._claim_port() as claimed:
+            with self._claim_port() as claimed, self._port_lock():
                 self._config = _on_port(self._config, claimed.getsockname()[1])
                 numbers = range(self._config.server.workers)
                 self._workers = [WorkerProcess(number, self._folder, self._config) for number in numbers]
@@ -126,6 +127,24 @@ class Supervisor:
             # SO_REUSEPORT would share the port with another gateway's workers; without it, that is an error.
             self._bind(share=False).close()
         return self._bind(share=True)
+
+    def _port_lock(self) -> contextlib.AbstractContextManager[object]:
+        """Holds the address for this gateway alone, until the process ends.
+
+        Until a worker listens, another gateway could share the port too, as both allow it. The lock is an abstract
+        socket, which only Linux has; the kernel frees it however the process ends.
+        """
+        host, port = self._config.server.host, self._config.server.port
+        if not port or sys.platform != "linux":
+            return contextlib.nullcontext()
+        lock = socket.socket(socket.AF_UNIX)
+        try:
+            with bind_errors.naming("server", host, port):
+                lock.bind(f"\0sluice-gateway {host} {port}")
+        except OSError:
+            lock.close()
+            raise
+        return lock
 
     def _bind(self, share: bool) -> socket.socket:
         host = self._config.server.host

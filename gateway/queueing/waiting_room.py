@@ -35,7 +35,7 @@ class Queued(NamedTuple):
     victim: tuple[Waiter, UpstreamQueue] | None
 
 
-Outcome = Granted | Queued | Rejection
+QueueOutcome = Granted | Queued | Rejection
 
 
 class WaitingIndex:
@@ -91,7 +91,7 @@ class WaitingRoom:
         """Waiters over all queues."""
         return self._index.size
 
-    def arrive(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> Outcome:
+    def arrive(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> QueueOutcome:
         """Grant a permit, queue the waiter, or reject it.
 
         After `Queued` on a queue with a free permit, call `grant_next`: it sets `held_until`.

@@ -4,11 +4,9 @@ from collections.abc import Callable
 
 from gateway.core.call import Call, TokenUsage
 from gateway.core.errors import Rejection
-from gateway.telemetry.fast_prometheus import fast_incs, fast_observes
+from gateway.telemetry.fast_prometheus import Add, fast_incs, fast_observes
 from gateway.telemetry.metrics import OTHER, Metrics
 from gateway.telemetry.semconv import NO_UPSTREAM
-
-Add = Callable[[float], None]
 
 
 class RequestMetrics:

@@ -4,11 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from doubles import replies
-from doubles.gateway import InProcessGateway, StartGateway
+from doubles.gateway import GatewayProcess, InProcessGateway, StartGateway
 from doubles.rawclient import Answer, call
 from doubles.script import RST, Step, frame, full, piece, sse_head
 from doubles.settings import AUTH, KEY, OTHER_KEY, UPSTREAM_KEY, settings
@@ -266,3 +267,16 @@ async def test_a_client_s_mistakes_make_no_upstream_failing(
         await call(gateway.port, "POST", CHAT, C0)
     shown = (await call(gateway.admin_port, "GET", "/admin/upstreams")).json()["local"]
     assert (shown["state"], shown["last_error"]) == ("up", None)
+
+
+async def test_with_several_workers_the_state_and_the_last_error_are_shown_too(
+    upstream: FaultUpstream, tmp_path: Path
+) -> None:
+    upstream.always(replies.error(500, PROMPT))
+    with GatewayProcess(settings(upstream.url, server={"workers": 2}), tmp_path) as gateway:
+        await call(gateway.port, "POST", CHAT, C0)
+        shown = (await call(gateway.admin_port, "GET", "/admin/upstreams")).json()["local"]
+        assert shown["state"] == "failing"
+        assert shown["last_error"]["message"] == "Upstream `local` answered with status 500."
+        assert (await asyncio.to_thread(gateway.metrics)).value("sluice_upstream_up") == 1
+        assert '"level":"warning","msg":"request"' in gateway.log

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from asyncio import Event, to_thread
@@ -90,6 +91,24 @@ async def test_a_second_gateway_on_the_port_is_refused(upstream: FaultUpstream, 
         assert taken in done.stderr
         assert "Traceback" not in done.stderr
         assert (await call(gateway.port, "POST", CHAT, C0)).status == 200
+
+
+async def test_a_second_gateway_is_refused_even_before_the_first_ones_workers_listen(
+    upstream: FaultUpstream, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # What a supervisor holds whose workers do not listen yet.
+    with socket.socket() as claimed, socket.socket(socket.AF_UNIX) as lock:
+        claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        claimed.bind(("127.0.0.1", port))
+        lock.bind(f"\0sluice-gateway 127.0.0.1 {port}")
+        config = settings(upstream.url, server={"workers": 2, "port": port})
+        done = await to_thread(ended, serve(tmp_path, config))
+    assert done.returncode == 1
+    assert f"server.port {port} is taken" in done.stderr
 
 
 @pytest.mark.parametrize("workers", [1, 2])

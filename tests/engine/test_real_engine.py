@@ -65,7 +65,7 @@ def test_the_printed_examples_work(up: RunningUp) -> None:
     curl = printed[printed.index("curl ") : printed.index("\nor with the OpenAI SDK")]
     said = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True)
     assert "Paris" in said.stdout
-    example = printed[printed.index("from openai") : printed.index("\nCtrl-C")]
+    example = printed[printed.index("from openai") : printed.index("\nwatch:")]
     said = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=True)
     assert "Paris" in said.stdout
     assert "384 dimensions" in said.stdout

@@ -12,7 +12,7 @@ from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE
 from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import CREDIT_RETAINED, HALF_LIFE_S, VirtualTokenCounter
 from gateway.queueing.upstream_queue import AGING_S, UpstreamQueue, Waiter
-from gateway.queueing.waiting_room import GRANTED_AT_ONCE, Outcome, Queued, WaitingRoom
+from gateway.queueing.waiting_room import GRANTED_AT_ONCE, Queued, QueueOutcome, WaitingRoom
 
 
 class Scene:
@@ -30,7 +30,7 @@ class Scene:
         tokens: int = 10,
         deadline: float = math.inf,
         queue: UpstreamQueue | None = None,
-    ) -> tuple[Waiter, Outcome]:
+    ) -> tuple[Waiter, QueueOutcome]:
         waiter = Waiter(key, priority, tokens, deadline, now)
         return waiter, self.room.arrive(queue or self.queue, waiter, now)
 

@@ -33,7 +33,7 @@ _TEMPORARY: Final = frozenset({socket.EAI_AGAIN, socket.EAI_SYSTEM})
 
 Address = tuple[Any, Any, int, str, Any]
 """As `getaddrinfo` returns it."""
-Outcome = list[Address] | OSError | UnicodeError
+LookupOutcome = list[Address] | OSError | UnicodeError
 Lookup = Callable[[str], list[Address]]
 """Blocks; raises OSError or UnicodeError."""
 
@@ -49,7 +49,7 @@ class _Name:
     __slots__ = ("good", "good_at", "lookup", "started_at", "threads", "waited")
 
     def __init__(self) -> None:
-        self.lookup: asyncio.Future[Outcome] | None = None  # the newest one, while it runs
+        self.lookup: asyncio.Future[LookupOutcome] | None = None  # the newest one, while it runs
         self.started_at = 0.0
         self.threads = 0
         self.waited = False  # somebody has waited HANGS_S for the running lookup
@@ -96,7 +96,7 @@ class Resolver:
         # A new object: raised in several callers, one would collect their frames.
         raise type(outcome)(*outcome.args)
 
-    def _running(self, host: str, name: _Name) -> "asyncio.Future[Outcome]":
+    def _running(self, host: str, name: _Name) -> "asyncio.Future[LookupOutcome]":
         """The lookup to wait for: the one that runs, unless it has been given up and a thread is free."""
         now, lookup = self._clock(), name.lookup
         if lookup is not None and (now - name.started_at < RETRY_S or name.threads >= MAX_THREADS):
@@ -115,9 +115,9 @@ class Resolver:
         return started
 
     def _look_up(
-        self, loop: asyncio.AbstractEventLoop, host: str, name: _Name, future: "asyncio.Future[Outcome]"
+        self, loop: asyncio.AbstractEventLoop, host: str, name: _Name, future: "asyncio.Future[LookupOutcome]"
     ) -> None:
-        outcome: Outcome = OSError("the lookup failed")
+        outcome: LookupOutcome = OSError("the lookup failed")
         try:
             outcome = (self._lookup or system_lookup)(host)
         except (OSError, UnicodeError) as error:
@@ -127,7 +127,7 @@ class Resolver:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(self._done, name, future, outcome)
 
-    def _done(self, name: _Name, future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
+    def _done(self, name: _Name, future: "asyncio.Future[LookupOutcome]", outcome: LookupOutcome) -> None:
         name.threads -= 1
         if isinstance(outcome, list) and outcome:
             name.good, name.good_at = outcome, self._clock()
