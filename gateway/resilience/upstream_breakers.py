@@ -82,11 +82,6 @@ class UpstreamBreakers:
         """The worst state of any model: CLOSED, HALF_OPEN or OPEN."""
         return max((breaker.state(now) for breaker in self.scopes.values()), default=CLOSED)
 
-    def states(self, now: float) -> dict[Scope, int]:
-        """The states of the models that are not closed."""
-        found = {scope: breaker.state(now) for scope, breaker in self.scopes.items()}
-        return {scope: state for scope, state in found.items() if state != CLOSED}
-
     def _several_failed(self) -> bool:
         opened = {model: breaker.opened_at for (model, _), breaker in self.scopes.items() if breaker.is_open}
         return len(opened) >= SEVERAL and self._answered_at < min(opened.values())

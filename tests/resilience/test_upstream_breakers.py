@@ -107,9 +107,8 @@ def test_scattered_failures_of_the_host_are_forgotten_with_the_next_answer(break
     assert state(breakers, "mini", 30.0) == CLOSED
 
 
-def test_the_worst_state_is_shown_and_whose_it_is(breakers: UpstreamBreakers):
-    assert (breakers.state(0.0), breakers.states(0.0)) == (CLOSED, {})
+def test_the_worst_state_is_shown(breakers: UpstreamBreakers):
+    assert breakers.state(0.0) == CLOSED
     for number in range(5):
         fail(breakers, "big", 1.0 + number / 10)
     assert breakers.state(2.0) == OPEN
-    assert breakers.states(2.0) == {("big", CHAT): OPEN}
