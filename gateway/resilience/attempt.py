@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from gateway.core.call import Call, Candidate, FailedAttempt, Handler, Reply, TokenEstimate
 from gateway.core.clock import Clock
 from gateway.core.errors import CONNECT, LOCAL, RESET, TLS, Rejection, UpstreamFailure
-from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker, Outcome
+from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker
 from gateway.resilience.classification import PATH, classify
 from gateway.resilience.poison_requests import PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget, client_retries
@@ -109,7 +109,7 @@ class AttemptRunner:
         breakers, now = self.health[candidate.upstream].breakers, self.clock()
         model, endpoint = candidate.model, call.endpoint
         if not isinstance(reply, Reply):
-            breakers.record("none", model, endpoint, now, permit)
+            breakers.of(model, endpoint).record("none", now, permit)
         elif reply.stream is None:
             breakers.failures.answered()
             breakers.record_success(model, endpoint, now, permit)
@@ -136,8 +136,7 @@ class AttemptRunner:
             of_host = failure.cause in (CONNECT, TLS)
             breakers.record_failure(model, call.endpoint, now, permit, of_host=of_host)
         else:
-            outcome: Outcome = "success" if classified.breaker_outcome == "success" else "none"
-            breakers.record(outcome, model, call.endpoint, now, permit)
+            breakers.of(model, call.endpoint).record("none", now, permit)
         self.metrics.attempt(candidate.upstream, classified.result)(failure.sendings)
         reason = classified.reason if failure.status is None else f"{classified.reason} {failure.status}"
         sentence = failure.logged or failure.message
@@ -193,6 +192,9 @@ class _StreamEnd:
             call.failures += (FailedAttempt(upstream, model, call.outcome, sentence),)
             breakers.failures.failed(now, sentence)
             breakers.record_failure(model, call.endpoint, now, self._permit)
-        elif not self._recorded:
-            outcome: Outcome = "success" if result == "success" else "none"
-            breakers.record(outcome, model, call.endpoint, now, self._permit)
+        elif self._recorded:
+            return
+        elif result == "success":
+            breakers.record_success(model, call.endpoint, now, self._permit)
+        else:
+            breakers.of(model, call.endpoint).record("none", now, self._permit)

@@ -7,7 +7,7 @@ A model that fails shuts nothing else. All of them open together only by what sa
 from collections.abc import Callable
 from typing import Final
 
-from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker, Outcome
+from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker
 from gateway.resilience.last_failures import LastFailures
 
 SEVERAL: Final = 2
@@ -68,15 +68,6 @@ class UpstreamBreakers:
         for other in others:
             other.host_recovered(now)
         self.troubled = any(other.is_open for other in others)
-
-    def record(self, outcome: Outcome, model: str, endpoint: str, now: float, permit: int) -> None:
-        """Records any outcome of one model's own."""
-        if outcome == "failure":
-            self.record_failure(model, endpoint, now, permit)
-        elif outcome == "success":
-            self.record_success(model, endpoint, now, permit)
-        else:
-            self.of(model, endpoint).record("none", now, permit)
 
     def state(self, now: float) -> int:
         """The worst state of any model: CLOSED, HALF_OPEN or OPEN."""
