@@ -13,7 +13,7 @@ from random import Random
 from msgspec.structs import replace
 
 from benchmarks.arguments import parser_of
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route
+from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Price, Route
 from gateway.core.caller import Caller
 from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.routing.complexity.features import grams, read
@@ -143,9 +143,9 @@ class _Gate:
 
     def admit(self, body: bytes, key: str, now: float) -> float:
         """CPU seconds for one call to pass."""
-        call = Call(CHAT, "id", Credentials(None, None, None), now)
-        call.body, call.model, call.caller = body, "auto", Caller(key, None)
-        call.route, call.candidate = self._route, self._route.candidates[0]
+        call = Call(ClientRequest(CHAT, "id"), now)
+        call.request.body, call.request.model, call.caller = body, "auto", Caller(key, None)
+        call.routing.route, call.routing.candidate = self._route, self._route.candidates[0]
         began = time.thread_time()
         self._routing.admit(call, now)
         return time.thread_time() - began

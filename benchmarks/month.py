@@ -25,7 +25,7 @@ from gateway.cli.report.waterfall_svg import svg
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Reply, TokenUsage
+from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Handler, Reply, TokenUsage
 from gateway.core.caller import Caller
 from gateway.core.errors import Rejection
 from gateway.pipeline.gates import admission
@@ -94,20 +94,22 @@ class Providers:
 
     async def __call__(self, call: Call) -> Reply:
         """The terminal handler: one call in fifty fails at first and costs its input."""
-        asked = json.loads(call.body)
+        asked = json.loads(call.request.body)
         given, system, made, fails = (asked["metadata"][name] for name in ("in", "system", "out", "fails"))
         await asyncio.sleep(0)  # others come meanwhile
-        candidates = list(call.candidates or (call.route.candidates if call.route is not None else ()))
-        call.candidate = candidates[0]
+        candidates = list(
+            call.routing.candidates or (call.routing.route.candidates if call.routing.route is not None else ())
+        )
+        call.routing.candidate = candidates[0]
         if fails and len(candidates) > 1:
             call.attempts += 1
             add_failed_usage(call, candidates[0], TokenUsage(given, 1))
-            call.candidate = candidates[1]
+            call.routing.candidate = candidates[1]
         call.attempts += 1
-        cached = self._cached(call.candidate, call.model, system)
-        body = _answer(call.candidate.model, given, made)
+        cached = self._cached(call.routing.candidate, call.request.model, system)
+        body = _answer(call.routing.candidate.model, given, made)
         charge(call, TokenUsage(given, made, cached), body)
-        call.finish = "stop"
+        call.response.finish = "stop"
         return Reply(200, body)
 
     def _cached(self, candidate: Candidate, model: str, system: int) -> int:
@@ -172,13 +174,13 @@ class Month:
         await self._caches.close()
 
     async def _call(self, kind: Kind, body: bytes, name: str) -> None:
-        call = Call(CHAT, name, Credentials(None, None, None), self._time.now)
-        call.body, call.model, call.caller = body, kind.model, Caller(kind.key, None)
-        call.spans = splice.model_spans(body)
+        call = Call(ClientRequest(CHAT, name), self._time.now)
+        call.request.body, call.request.model, call.caller = body, kind.model, Caller(kind.key, None)
+        call.request.spans = splice.model_spans(body)
         reply = await self._handle(call)
         if isinstance(reply, Rejection):
             raise AssertionError(reply.message)
-        call.outcome = "truncated" if b'"breaks": true' in body else "ok"
+        call.response.outcome = "truncated" if b'"breaks": true' in body else "ok"
         call.lease.settle(call, self._time.now)
 
 

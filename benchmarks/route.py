@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.arguments import arguments
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Price, Route
+from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Price, Route
 from gateway.core.caller import Caller
 from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.routing.load import UpstreamLoads
@@ -71,9 +71,9 @@ class Decision:
         """Calls as they reach the gate."""
         made = []
         for _ in range(number):
-            call = Call(CHAT, "id", Credentials(None, None, None), 1000.0)
-            call.body, call.route, call.candidate = BODY, self._route, self._candidates[0]
-            call.model, call.caller = "m", self._caller
+            call = Call(ClientRequest(CHAT, "id"), 1000.0)
+            call.request.body, call.routing.route, call.routing.candidate = BODY, self._route, self._candidates[0]
+            call.request.model, call.caller = "m", self._caller
             if self._estimated:
                 self._estimates.make(call)
             made.append(call)

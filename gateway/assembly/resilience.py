@@ -29,7 +29,7 @@ class ResilienceFactory:
         self.poison = PoisonRequests()
 
     def attempt_runner(self, config: cfg.Config, estimate: Callable[[Call], TokenEstimate]) -> AttemptRunner:
-        """The runner for this config; `estimate` fills in `call.estimate`."""
+        """The runner for this config; `estimate` fills in `call.usage.estimate`."""
         retry, metrics = config.retry, self._metrics
         return AttemptRunner(
             {name: self._health(upstream, retry.budget) for name, upstream in config.upstreams.items()},

@@ -45,7 +45,7 @@ class Authenticate:
         if not self._by_digest:
             call.caller = ANONYMOUS
             return None
-        credentials = call.credentials
+        credentials = call.request.credentials
         cacheable = credentials.x_api_key is None and credentials.api_key is None
         if cacheable and (cached := self._by_header.get(credentials.authorization)) is not None:
             call.caller = cached

@@ -11,9 +11,9 @@ _LISTED = 10
 """Models that the error about an unknown one names."""
 
 
-def unknown_model(name: str, models: Iterable[str], caller: Caller | None) -> Rejection:
+def unknown_model(name: str, models: Iterable[str], caller: Caller) -> Rejection:
     """The 404 of a model that does not exist, with the first ten that the caller may use."""
-    usable = (model for model in models if caller is None or caller.may_use(model))
+    usable = (model for model in models if caller.may_use(model))
     listed = [model[:200] for model in islice(usable, _LISTED + 1)]
     if not listed:
         there_is = "This key may use no model."
@@ -29,7 +29,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 class ModelAccess:
-    """Gate: sets `call.route` and the first candidate.
+    """Gate: sets `call.routing.route` and the first candidate.
 
     Names match exactly. An unknown model is a 404, one that the key may not use a 403.
     """
@@ -39,11 +39,11 @@ class ModelAccess:
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Set the route, or reject with 404 or 403."""
-        route = self._routes.get(call.model)
+        route = self._routes.get(call.request.model)
         if route is None:
-            return unknown_model(call.model, self._routes, call.caller)
-        if call.caller is not None and not call.caller.may_use(route.name):
+            return unknown_model(call.request.model, self._routes, call.caller)
+        if not call.caller.may_use(route.name):
             return Rejection(MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`.", "model")
-        call.route = route
-        call.candidate = route.candidates[0]
+        call.routing.route = route
+        call.routing.candidate = route.candidates[0]
         return None

@@ -114,9 +114,13 @@ class BatchingLayer:
         """The layer around `inner`."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            policy = None if call.stream or call.modified or call.route is None else self._policy_of(call)
-            parsed = merge.parse(call.body, call.endpoint, policy.max_split_output) if policy is not None else None
-            if policy is None or parsed is None or call.route is None:
+            policy = None if call.request.stream or call.modified else self._policy_of(call)
+            parsed = (
+                merge.parse(call.request.body, call.request.endpoint, policy.max_split_output)
+                if policy is not None
+                else None
+            )
+            if policy is None or parsed is None:
                 return inner(call)
             limits = policy.limits
             if len(parsed.items) > 1:
@@ -124,9 +128,9 @@ class BatchingLayer:
                 if len(parsed.items) > max_items or sum(parsed.weights) > limits.max_tokens:
                     parts = ListLimits(max_items, limits.max_tokens, self._sizes, self._clock)
                     return in_parts(inner, call, parsed, parts)
-            if parsed.output > policy.max_output or call.ceiling is not None or not policy.offered():
+            if parsed.output > policy.max_output or call.routing.ceiling is not None or not policy.offered():
                 return inner(call) if len(parsed.items) == 1 else self._list(inner, call, parsed, limits)
-            if self._suspected(call.body, call.ready_at):
+            if self._suspected(call.request.body, call.timing.ready_at):
                 return inner(call)  # isolated, so that no other call dies with it and the suspicion is resolved
             return self._mergeable(inner, call, parsed, policy)
 
@@ -316,8 +320,8 @@ class BatchingLayer:
         self._arm(group)
 
     def _profile(self, call: Call, parsed: merge.Mergeable, policy: BatchPolicy) -> BatchProfile:
-        upstream = call.candidate.upstream if call.candidate is not None else ""
-        key = (call.model, call.endpoint, parsed.output, upstream)
+        upstream = call.routing.candidate.upstream
+        key = (call.request.model, call.request.endpoint, parsed.output, upstream)
         profile = self.profiles.get(key)
         if profile is None:
             profile = self.profiles[key] = BatchProfile(upstream, policy.limits, policy.modes, self._learned(key))
@@ -331,24 +335,22 @@ class BatchingLayer:
         policy: BatchPolicy,
         profile: BatchProfile,
     ) -> Group:
-        if call.route is None:
-            raise AssertionError("the gates above set the route")
-        headers = tuple([call.headers.get(name, "") for name in policy.headers])
-        tenant = call.caller.name if policy.per_key and call.caller is not None else ""
+        headers = tuple([call.request.headers.get(name, "") for name in policy.headers])
+        tenant = call.caller.name if policy.per_key else ""
         key = (
-            call.model,
-            call.endpoint,
+            call.request.model,
+            call.request.endpoint,
             parsed.key,
             headers,
-            call.candidate,
-            frozenset(call.candidates),
+            call.routing.candidate,
+            frozenset(call.routing.candidates),
             tenant,
         )
         group = self._groups.get(key)
         if group is None:
             group = self._last_dropped
             if group is None or group.key != key:
-                group = Group(key, profile, policy, call.route, call.endpoint, inner)
+                group = Group(key, profile, policy, call.routing.route, call.request.endpoint, inner)
             self._groups[key] = group
             if self._flushing:
                 group.batcher.flush()
@@ -357,4 +359,4 @@ class BatchingLayer:
 
 def _duration(call: Call, now: float) -> float:
     """Seconds from sending a call to its answer; 0.0 if it was never sent."""
-    return max(0.0, (call.answered_at or now) - call.sent_at) if call.sent_at else 0.0
+    return max(0.0, (call.timing.answered_at or now) - call.timing.sent_at) if call.timing.sent_at else 0.0

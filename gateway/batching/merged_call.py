@@ -40,10 +40,10 @@ class BatchMember(PendingCall):
 
     def __init__(self, call: Call, parsed: Mergeable, now: float) -> None:
         # Does not call the base classes: every call makes a member, and this saves two frames.
-        self.key = "" if call.caller is None else call.caller.name
+        self.key = call.caller.name
         self.priority = call.priority
         self.tokens = sum(parsed.weights) or 1
-        self.deadline = call.deadline
+        self.deadline = call.timing.deadline
         self.arrived = now
         self.stream = False
         self.state = IDLE
@@ -87,11 +87,11 @@ class MergedCall:
         if not isinstance(first, BatchMember):
             raise AssertionError("every pending call of a layer is a BatchMember")
         source = first.call
-        call = source.derive(f"{source.request_id[:120]}-merged")
+        call = source.derive(f"{source.request.id[:120]}-merged")
         copied = (*headers, "x-stainless-retry-count")  # the retry count limits the gateway's own attempts
-        call.headers = {name: source.headers[name] for name in copied if name in source.headers}
+        call.request.headers = {name: source.request.headers[name] for name in copied if name in source.request.headers}
         # Uncapped, because the members are not known yet.
-        call.estimate = TokenEstimate(0, batch.tokens + batch.calls * first.parsed.output, capped=False)
+        call.usage.estimate = TokenEstimate(0, batch.tokens + batch.calls * first.parsed.output, capped=False)
         call.batch = self
         return call
 
@@ -104,25 +104,25 @@ class MergedCall:
 
     def materialise(self, call: Call) -> None:
         """Build the body from the members whose callers are still there; again for each attempt."""
-        if call.candidate is None:
-            raise AssertionError("set before a call goes")
         self.members = [member for member in self.seal() if not member.left]
         if not self.members:
             raise EmptyBatch
         self._call = call
         # The latest deadline counts: a caller in a hurry must not end the call for the others.
-        call.deadline = max(member.call.deadline for member in self.members)
-        call.accepted_at = max(member.call.accepted_at for member in self.members)
+        call.timing.deadline = max(member.call.timing.deadline for member in self.members)
+        call.timing.accepted_at = max(member.call.timing.accepted_at for member in self.members)
         if len(self.members) == 1:
             _restore_single(call, self.members[0].call)
             return
         items = [item for member in self.members for item in member.parsed.items]
-        call.endpoint, call.body = merge.build(self._endpoint, self.members[0].parsed, call.candidate.encoded, items)
-        call.spans = ()
+        call.request.endpoint, call.request.body = merge.build(
+            self._endpoint, self.members[0].parsed, call.routing.candidate.encoded, items
+        )
+        call.request.spans = ()
 
     def source_bodies(self) -> Sequence[bytes]:
         """The bodies as the callers sent them."""
-        return [member.call.body for member in self.members]
+        return [member.call.request.body for member in self.members]
 
     async def send(self, inner: Handler, call: Call) -> BatchOutcome:
         """Send the call and resolve every member."""
@@ -143,7 +143,7 @@ class MergedCall:
             return OK
         logger.warning(
             "a batch's answer does not match its calls; they are sent one by one",
-            extra={"request_id": call.request_id, "calls": len(self.members)},
+            extra={"request_id": call.request.id, "calls": len(self.members)},
         )
         record_discarded(call, [call])
         self._resolve_all(call, SEND_INDIVIDUALLY)
@@ -152,13 +152,13 @@ class MergedCall:
     def _distribute_failure(self, call: Call, failure: UpstreamFailure) -> None:
         several, of_input = len(self.seal()) > 1, failure.status in PASSED_THROUGH
         if failure.kind is UPSTREAM_PATH_UNKNOWN:
-            of_input = call.endpoint == BATCH_CHAT  # an endpoint that no caller has requested
+            of_input = call.request.endpoint == BATCH_CHAT  # an endpoint that no caller has requested
         if several and failure.cause != TOTAL and (of_input or classify(failure).retry_scope in ("never", "overflow")):
             # A single caller's input may be at fault, and the others must not fail with it.
             self._resolve_all(call, SEND_INDIVIDUALLY)
-        elif several and failure.cause == STATUS and call.candidate is not None:
+        elif several and failure.cause == STATUS:
             # The upstream's message may quote one caller's input, which the others must not see.
-            message = f"Upstream `{call.candidate.upstream}` answered with status {failure.status}."
+            message = f"Upstream `{call.routing.candidate.upstream}` answered with status {failure.status}."
             self._resolve_all(call, failure.copy(message))
         else:
             self._resolve_all(call, failure)
@@ -198,8 +198,8 @@ class MergedCall:
             _charge_failed_attempts(call, members)
             copy_estimated_note(single, call)
             _copy_metadata(single, call, 1)
-            single.tokens, single.cost = call.tokens, call.cost
-            single.generated, single.finish = call.generated, call.finish
+            single.usage.tokens, single.usage.cost = call.usage.tokens, call.usage.cost
+            single.usage.generated, single.response.finish = call.usage.generated, call.response.finish
             members[0].resolve(reply)
             return True
         counts = [len(member.parsed.items) for member in members]
@@ -212,7 +212,7 @@ class MergedCall:
             _copy_metadata(member.call, call, len(members))
             charge(member.call, tokens, body)
             if self._endpoint != EMBEDDINGS:
-                member.call.finish = finish_in(body)
+                member.call.response.finish = finish_in(body)
             member.resolve(Reply(reply.status, body))
         return True
 
@@ -226,17 +226,21 @@ def _charge_failed_attempts(call: Call, members: Sequence[BatchMember]) -> None:
 def _restore_single(call: Call, source: Call) -> None:
     """Turn a batch of one back into the request that its caller sent."""
     call.batch = None
-    call.endpoint, call.body, call.spans = source.endpoint, source.body, source.spans
-    call.request_id, call.headers = source.request_id, source.headers
+    call.request.endpoint, call.request.body, call.request.spans = (
+        source.request.endpoint,
+        source.request.body,
+        source.request.spans,
+    )
+    call.request.id, call.request.headers = source.request.id, source.request.headers
 
 
 def _copy_metadata(call: Call, merged: Call, size: int) -> None:
     """Record the shared upstream call on a caller's call."""
-    call.candidate = merged.candidate
+    call.routing.candidate = merged.routing.candidate
     call.attempts += merged.attempts
     call.failures += merged.failures
     call.batch_size = size if size > 1 else 0
-    call.upstream_headers = merged.upstream_headers
-    call.sent_at = merged.sent_at
-    call.answered_at = merged.answered_at
-    call.queue_s = max(0.0, merged.sent_at - call.ready_at)
+    call.response.upstream_headers = merged.response.upstream_headers
+    call.timing.sent_at = merged.timing.sent_at
+    call.timing.answered_at = merged.timing.answered_at
+    call.timing.queue_s = max(0.0, merged.timing.sent_at - call.timing.ready_at)

@@ -37,14 +37,14 @@ class AnswerSizes:
 
     def most(self, call: Call, parsed: Mergeable) -> int:
         """The items that an answer is known to hold, or a large number."""
-        return self._most.get((call.model, parsed.shared), _UNKNOWN)
+        return self._most.get((call.request.model, parsed.shared), _UNKNOWN)
 
     def halved(self, call: Call, parsed: Mergeable) -> int:
         """Half of this request's items, remembered for further requests of its kind."""
         if len(self._most) >= _MOST_LEARNED:
             del self._most[next(iter(self._most))]
         half = -(-len(parsed.items) // 2)
-        self._most[call.model, parsed.shared] = half
+        self._most[call.request.model, parsed.shared] = half
         return half
 
 
@@ -54,21 +54,21 @@ class _Part:
     def __init__(self, call: Call, parsed: Mergeable, part: slice, limits: "ListLimits") -> None:
         self._parsed = parsed._replace(items=parsed.items[part], weights=parsed.weights[part])
         self._limits = limits
-        self._endpoint = call.endpoint
+        self._endpoint = call.request.endpoint
         self.offset = part.start
-        self._list_body = call.body
-        self.call = call.derive(f"{call.request_id[:120]}-{part.start}")
-        self.call.batch, self.call.body = self, call.body
+        self._list_body = call.request.body
+        self.call = call.derive(f"{call.request.id[:120]}-{part.start}")
+        self.call.batch, self.call.request.body = self, call.request.body
         # Each part is paced by its own size.
         tokens = sum(self._parsed.weights) + len(self._parsed.items) * parsed.output
-        self.call.estimate = TokenEstimate(0, tokens, capped=False)
+        self.call.usage.estimate = TokenEstimate(0, tokens, capped=False)
 
     def materialise(self, call: Call) -> None:
         """Build the body for the call's candidate."""
-        if call.candidate is None:
-            raise AssertionError("set before a call goes")
-        call.body = merge.build(self._endpoint, self._parsed, call.candidate.encoded, self._parsed.items)[1]
-        call.spans = ()
+        call.request.body = merge.build(
+            self._endpoint, self._parsed, call.routing.candidate.encoded, self._parsed.items
+        )[1]
+        call.request.spans = ()
 
     def source_bodies(self) -> Sequence[bytes]:
         """The body of the whole list."""
@@ -99,7 +99,7 @@ async def halve(
     inner: Handler, call: Call, parsed: Mergeable, failure: UpstreamFailure, limits: ListLimits
 ) -> Reply | Rejection:
     """Send an embeddings list whose answer was too large again, in halves; raises any other failure."""
-    if failure.cause != TOO_LARGE or call.endpoint != EMBEDDINGS or len(parsed.items) < 2:
+    if failure.cause != TOO_LARGE or call.request.endpoint != EMBEDDINGS or len(parsed.items) < 2:
         raise failure
     failure.drop_frames()
     return await in_parts(inner, call, parsed, limits._replace(max_items=limits.sizes.halved(call, parsed)))
@@ -133,19 +133,17 @@ async def _send_all(
         _copy_metadata(call, parts, clock())
     if isinstance(replies, Rejection):
         return replies
-    if call.route is None:
-        raise AssertionError("the gates above set the route")
-    if len({_serving_route(call.route, part.call) for part in parts}) > 1:
+    if len({_serving_route(call.routing.route, part.call) for part in parts}) > 1:
         raise UpstreamFailure(
             UPSTREAM_UNAVAILABLE,
             "The parts of the list were answered by different models; send it again.",
             cause=INVALID,
         )
     joined = demerge.join(
-        call.endpoint,
+        call.request.endpoint,
         [reply.body for reply in replies],
         [part.offset for part in parts],
-        call.route.encoded,
+        call.routing.route.encoded,
         len(parsed.items),
     )
     if joined is None:
@@ -171,7 +169,7 @@ async def _collect(tasks: Sequence["asyncio.Task[Reply | Rejection]"]) -> list[R
 def _serving_route(route: Route, part: Call) -> Route | None:
     """The model that answered the part: vectors of a fallback model do not mix with the requested model's."""
     models = (route, *route.fallbacks)
-    return next((model for model in models if part.candidate in model.candidates), None)
+    return next((model for model in models if part.routing.candidate in model.candidates), None)
 
 
 def _copy_metadata(call: Call, parts: Sequence[_Part], now: float) -> None:
@@ -182,8 +180,10 @@ def _copy_metadata(call: Call, parts: Sequence[_Part], now: float) -> None:
         absorb_part_usage(call, source)
         call.attempts += source.attempts
         call.failures += source.failures
-        call.candidate = source.candidate
-        call.upstream_headers = source.upstream_headers or call.upstream_headers
-        call.sent_at = min(call.sent_at or source.sent_at, source.sent_at or call.sent_at)
-        call.answered_at = max(call.answered_at, source.answered_at)
-        call.queue_s = max(call.queue_s, source.queue_s)
+        call.routing.candidate = source.routing.candidate
+        call.response.upstream_headers = source.response.upstream_headers or call.response.upstream_headers
+        call.timing.sent_at = min(
+            call.timing.sent_at or source.timing.sent_at, source.timing.sent_at or call.timing.sent_at
+        )
+        call.timing.answered_at = max(call.timing.answered_at, source.timing.answered_at)
+        call.timing.queue_s = max(call.timing.queue_s, source.timing.queue_s)

@@ -31,14 +31,14 @@ class CacheMetrics:
         """Book a call that used no upstream, and count the tokens and dollars saved."""
         if call.cached_by:
             self._book(call)
-        saved, model = call.saved, call.route.name if call.route is not None else OTHER
-        if saved is None or call.outcome != "ok":
+        saved, model = call.usage.saved, call.routing.route.name or OTHER
+        if saved is None or call.response.outcome != "ok":
             return
         for kind, count in (("input", saved.input), ("output", saved.output)):
             if count > 0:
                 self._tokens(model, kind).inc(count)
-        if call.saved_cost:
-            self._usd(model).inc(call.saved_cost / NANO)
+        if call.usage.saved_cost:
+            self._usd(model).inc(call.usage.saved_cost / NANO)
 
 
 def copy_metadata(call: Call, shared: Call, *, first: bool) -> None:
@@ -46,47 +46,51 @@ def copy_metadata(call: Call, shared: Call, *, first: bool) -> None:
 
     Only the `first` caller gets the time of the first token, which is measured once per upstream call.
     """
-    call.candidate, call.attempts, call.upstream_headers = (
-        shared.candidate,
+    call.routing.candidate, call.attempts, call.response.upstream_headers = (
+        shared.routing.candidate,
         shared.attempts,
-        shared.upstream_headers,
+        shared.response.upstream_headers,
     )
-    call.candidates, call.failures = shared.candidates, shared.failures
-    call.finish, call.batch_size, call.modified = shared.finish, shared.batch_size, shared.modified
-    call.response_notes |= {
-        name: value for name, value in shared.response_notes.items() if name not in call.response_notes
+    call.routing.candidates, call.failures = shared.routing.candidates, shared.failures
+    call.response.finish, call.batch_size, call.modified = shared.response.finish, shared.batch_size, shared.modified
+    call.response.notes |= {
+        name: value for name, value in shared.response.notes.items() if name not in call.response.notes
     }
     if first:
-        call.sent_at, call.answered_at, call.first_token_at = (
-            shared.sent_at,
-            shared.answered_at,
-            shared.first_token_at,
+        call.timing.sent_at, call.timing.answered_at, call.timing.first_token_at = (
+            shared.timing.sent_at,
+            shared.timing.answered_at,
+            shared.timing.first_token_at,
         )
         # Failed attempts have moved `ready_at` forward: their time is not gateway overhead.
-        call.ready_at, call.queue_s = shared.ready_at, shared.queue_s
-        call.estimate = shared.estimate
-    elif shared.answered_at:
+        call.timing.ready_at, call.timing.queue_s = shared.timing.ready_at, shared.timing.queue_s
+        call.usage.estimate = shared.usage.estimate
+    elif shared.timing.answered_at:
         # This caller may have joined after the call was sent, or even answered: count only its own share.
-        call.sent_at = max(call.ready_at, shared.sent_at)
-        call.ready_at = max(call.ready_at, min(shared.ready_at, call.sent_at))  # as above
-        call.answered_at = max(call.sent_at, shared.answered_at)
-        call.queue_s = min(shared.queue_s, call.sent_at - call.ready_at)
+        call.timing.sent_at = max(call.timing.ready_at, shared.timing.sent_at)
+        call.timing.ready_at = max(call.timing.ready_at, min(shared.timing.ready_at, call.timing.sent_at))  # as above
+        call.timing.answered_at = max(call.timing.sent_at, shared.timing.answered_at)
+        call.timing.queue_s = min(shared.timing.queue_s, call.timing.sent_at - call.timing.ready_at)
 
 
 def charge(call: Call, shared: Call) -> None:
     """Charge the shared upstream call to this caller's key."""
     call.cached_by = ""
-    call.tokens, call.generated, call.estimated = shared.tokens, shared.generated, shared.estimated
-    call.cost, call.failed_usage = shared.cost, shared.failed_usage
-    call.estimate = shared.estimate or call.estimate
-    call.saved, call.saved_cost = shared.saved, shared.saved_cost
+    call.usage.tokens, call.usage.generated, call.usage.estimated = (
+        shared.usage.tokens,
+        shared.usage.generated,
+        shared.usage.estimated,
+    )
+    call.usage.cost, call.usage.failed = shared.usage.cost, shared.usage.failed
+    call.usage.estimate = shared.usage.estimate or call.usage.estimate
+    call.usage.saved, call.usage.saved_cost = shared.usage.saved, shared.usage.saved_cost
 
 
 def mark_shared(call: Call, shared: Call) -> None:
     """Record that this caller shared the answer and pays nothing."""
     call.cached_by = "collapsed"
-    call.tokens, call.cost, call.estimate = NOTHING, 0, None
-    if shared.outcome == "ok" and shared.candidate is not None:
-        price = shared.candidate.price
-        call.saved = used = spent(shared)
-        call.saved_cost = None if price is None else cost(used, price)
+    call.usage.tokens, call.usage.cost, call.usage.estimate = NOTHING, 0, None
+    if shared.response.outcome == "ok":
+        price = shared.routing.candidate.price
+        call.usage.saved = used = spent(shared)
+        call.usage.saved_cost = None if price is None else cost(used, price)

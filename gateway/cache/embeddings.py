@@ -74,7 +74,7 @@ class EmbeddingsRequest:
         # The shared answer may contain cached items, so callers must agree on the age they accept.
         self.flight_key = b"".join([*keys, b"<%f" % control.max_age, b"" if control.lookup else b"!"])
         self._policy = policy
-        self._model = call.route.encoded if call.route is not None else b'""'
+        self._model = call.routing.route.encoded
         self._keys = keys
         self._unique = dict(zip(keys, zip(parsed.items, parsed.weights, strict=True), strict=True))
         self._hits: dict[bytes, CacheHit] = {}
@@ -107,12 +107,12 @@ class EmbeddingsRequest:
         missing = [key for key in self._unique if key not in self._hits]
         partial_request = len(missing) < len(self._keys)
         if partial_request:
-            call.body = narrowed(call.body, [self._unique[key][0] for key in missing])
-            call.spans, call.estimate = splice.model_spans(call.body), None
+            call.request.body = narrowed(call.request.body, [self._unique[key][0] for key in missing])
+            call.request.spans, call.usage.estimate = splice.model_spans(call.request.body), None
         reply = await inner(call)
         if isinstance(reply, Rejection):
             return Fetched(reply)
-        call.outcome = "ok"
+        call.response.outcome = "ok"
         parsed = items_of(reply.body, len(missing))
         if parsed is None:
             if partial_request:
@@ -120,7 +120,7 @@ class EmbeddingsRequest:
             return Fetched(reply)
         fields, items = parsed
         if self._hits:
-            call.saved, call.saved_cost = self._saved()
+            call.usage.saved, call.usage.saved_cost = self._saved()
         store = self._store_action(call, missing, items)
         if partial_request:
             bodies = dict(zip(missing, items, strict=True))
@@ -136,8 +136,8 @@ class EmbeddingsRequest:
         return None
 
     def _store_action(self, call: Call, keys: Sequence[bytes], items: Sequence[bytes]) -> StoreAction | None:
-        route = call.route
-        if call.modified or route is None or call.candidate not in route.candidates:
+        route = call.routing.route
+        if call.modified or call.routing.candidate not in route.candidates:
             return None
         total = entry_of(call, b"")
         weights = [self._unique[key][1] for key in keys]

@@ -6,7 +6,7 @@ and no dollars from the key. `answer`, inside them, serves the hit or shares one
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final
 
 from gateway.cache import key as cache_key
 from gateway.cache.accounting import CacheMetrics
@@ -44,13 +44,14 @@ class CacheLayer:
         self._fresh_id = fresh_id
         self._clock = clock
         self._digests = RequestDigests()
+        self._requests: dict[Call, CacheableRequest] = {}  # between the two layers
         self._scope = lru_cache(maxsize=1024)(cache_key.scope)
 
     def lookup(self, inner: Handler) -> Handler:
         """Wrap `inner` in the layer outside the limits."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            policy = self._policies.get(call.model)
+            policy = self._policies.get(call.request.model)
             return inner(call) if policy is None else self._lookup(inner, call, policy)
 
         return handle
@@ -59,13 +60,13 @@ class CacheLayer:
         """Wrap `inner` in the layer inside them."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            request = cast("CacheableRequest | None", call.cache_lookup)
+            request = self._requests.get(call)
             return inner(call) if request is None else self._answer(inner, call, request)
 
         return handle
 
     async def _lookup(self, inner: Handler, call: Call, policy: CachePolicy) -> Reply | Rejection:
-        control = cache_control(call.headers)
+        control = cache_control(call.request.headers)
         request = self._cacheable(call, policy, control) if control is not None else None
         _set_headers(call, hit=False, status="fwd=bypass")
         if request is None:
@@ -81,8 +82,11 @@ class CacheLayer:
             return _NOT_CACHED
         else:
             _set_headers(call, hit=False, status=f"fwd={request.forwarded}")
-        call.cache_lookup = request
-        return await inner(call)
+        self._requests[call] = request
+        try:
+            return await inner(call)
+        finally:
+            del self._requests[call]
 
     async def _answer(self, inner: Handler, call: Call, request: CacheableRequest) -> Reply | Rejection:
         call.lease.hold(self._metrics)
@@ -120,10 +124,10 @@ class CacheLayer:
     def _serve_hit(self, call: Call, hit: LookupResult) -> Reply:
         self._metrics.count("hit")
         _set_headers(call, hit=True, status=f"hit; ttl={int(hit.expires_in)}")
-        call.response_notes["age"] = f"{int(hit.age)}"
+        call.response.notes["age"] = f"{int(hit.age)}"
         call.cached_by = "hit"
-        call.tokens, call.cost = NOTHING, 0
-        call.saved, call.saved_cost = hit.tokens, hit.cost
+        call.usage.tokens, call.usage.cost = NOTHING, 0
+        call.usage.saved, call.usage.saved_cost = hit.tokens, hit.cost
         return hit.reply
 
     async def _find(self, request: CacheableRequest) -> LookupResult | None:
@@ -137,16 +141,16 @@ class CacheLayer:
 
     def _cacheable(self, call: Call, policy: CachePolicy, control: CacheControl) -> CacheableRequest | None:
         """Return None for a call whose answer cannot be cached."""
-        headers = tuple([call.headers.get(name, "") for name in policy.headers])
-        tenant = call.caller.name if call.caller is not None else None
-        scope = self._scope(tenant, call.endpoint, call.model, policy.serving, headers)
-        if call.endpoint == EMBEDDINGS:
-            parsed = merge.parse(call.body, EMBEDDINGS, 0)
+        headers = tuple([call.request.headers.get(name, "") for name in policy.headers])
+        tenant = call.caller.name
+        scope = self._scope(tenant, call.request.endpoint, call.request.model, policy.serving, headers)
+        if call.request.endpoint == EMBEDDINGS:
+            parsed = merge.parse(call.request.body, EMBEDDINGS, 0)
             if parsed is None:
                 return None
             keys = cache_key.item_keys(scope, parsed.shared[1:], parsed.items)
             return None if keys is None else EmbeddingsRequest(call, policy, control, parsed, keys)
-        digest = self._digests.of(call.body)
+        digest = self._digests.of(call.request.body)
         if digest is None or not (digest.exact or control.allow_sampled):
             return None
         return GenerationRequest(call, policy, control, digest, scope, self._fresh_id, self._clock)
@@ -154,5 +158,5 @@ class CacheLayer:
 
 def _set_headers(call: Call, *, hit: bool, status: str) -> None:
     """Set `x-cache-hit` and `cache-status` (RFC 9211)."""
-    call.response_notes["x-cache-hit"] = "true" if hit else "false"
-    call.response_notes["cache-status"] = f"{_NAME}; {status}"
+    call.response.notes["x-cache-hit"] = "true" if hit else "false"
+    call.response.notes["cache-status"] = f"{_NAME}; {status}"

@@ -94,12 +94,12 @@ class GenerationRequest:
         self._too_old = False
         self._key = cache_key.key(scope, digest.digest)
         self.flight_key = self._key + digest.form + (b"" if control.lookup else b"!")
-        self._endpoint = call.endpoint
+        self._endpoint = call.request.endpoint
         self._usage = digest.usage
         self._policy = policy
         self._fresh_id = fresh_id
         self._clock = clock
-        self._assembler = AnswerAssembler(call.endpoint, policy.store.largest) if call.stream else None
+        self._assembler = AnswerAssembler(call.request.endpoint, policy.store.largest) if call.request.stream else None
 
     @property
     def forwarded(self) -> str:
@@ -124,7 +124,7 @@ class GenerationRequest:
         reply = await inner(call)
         if isinstance(reply, Rejection) or reply.stream is not None:
             return Fetched(reply)
-        call.outcome = "ok"
+        call.response.outcome = "ok"
         return Fetched(reply, self._store_action(call, reply.body))
 
     def on_events(self, events: bytes) -> None:
@@ -134,13 +134,13 @@ class GenerationRequest:
 
     def on_complete(self, call: Call) -> StoreAction | None:
         """Return how to store the complete answer, if it could be assembled."""
-        body = self._assembler.answer(call.tokens) if self._assembler is not None else None
+        body = self._assembler.answer(call.usage.tokens) if self._assembler is not None else None
         return None if body is None else self._store_action(call, body)
 
     def _store_action(self, call: Call, body: bytes) -> StoreAction | None:
         """Return None for an answer that must not be stored: modified, from a fallback, too large or cut."""
-        route = call.route
-        if call.modified or route is None or call.candidate not in route.candidates:
+        route = call.routing.route
+        if call.modified or call.routing.candidate not in route.candidates:
             return None  # a fallback's answer must not outlive the outage
         if len(body) > self._policy.store.largest:
             return None
@@ -168,5 +168,5 @@ class GenerationRequest:
 def entry_of(call: Call, body: bytes) -> CacheEntry:
     """Return the cache entry of an answer, with its usage and cost."""
     used = spent(call)
-    price = call.candidate.price if call.candidate is not None else None
+    price = call.routing.candidate.price
     return CacheEntry(body, used, None if price is None else cost(used, price))

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 
 from gateway.cache.accounting import charge, copy_metadata, mark_shared
 from gateway.cache.fan_out import FanOut, Subscriber
@@ -89,7 +89,7 @@ class Flight:
         self.waiters: list[_Waiter] = []
         self._fetcher = fetcher
         self._clock = clock
-        self._first_deadline = call.deadline  # `call.deadline` may be extended after it was sent
+        self._first_deadline = call.timing.deadline  # `call.timing.deadline` may be extended after it was sent
         self._outcome: Reply | Rejection | UpstreamFailure | None = None
         self._stream: EventStream | None = None
         self._fan_out: FanOut | None = None
@@ -105,7 +105,7 @@ class Flight:
         """Join, and return the answer; None if this caller should try again. Raises UpstreamFailure."""
         waiter, expiry = _Waiter(call), None
         shared = self.call
-        shared.deadline = max(shared.deadline, call.deadline)  # the most patient caller decides
+        shared.timing.deadline = max(shared.timing.deadline, call.timing.deadline)  # the most patient caller decides
         if call.priority == INTERACTIVE:
             shared.priority = INTERACTIVE
         if self.waiters:
@@ -113,8 +113,8 @@ class Flight:
         self.waiters.append(waiter)
         if self._outcome is not None:
             self._deliver(waiter, self._outcome)
-        if call.deadline != math.inf:
-            delay = call.deadline - self._clock()
+        if call.timing.deadline != math.inf:
+            delay = call.timing.deadline - self._clock()
             expiry = asyncio.get_running_loop().call_later(delay, self._expire, waiter)
         try:
             outcome = await waiter.outcome
@@ -135,16 +135,16 @@ class Flight:
             fetched = await self._fetcher.fetch(inner, call)
             store, self._stored = fetched.store, fetched.store is not None
             if isinstance(fetched.reply, Reply) and fetched.reply.stream is not None:
-                store = await self._pump(cast(EventStream, fetched.reply.stream), fetched.reply)
+                store = await self._pump(fetched.reply.stream, fetched.reply)
             else:
-                call.outcome = "ok" if isinstance(fetched.reply, Reply) else fetched.reply.kind.outcome
+                call.response.outcome = "ok" if isinstance(fetched.reply, Reply) else fetched.reply.kind.outcome
                 self._deliver_all(fetched.reply)
         except UpstreamFailure as failure:
-            call.outcome = failure.kind.outcome
+            call.response.outcome = failure.kind.outcome
             self._deliver_all(failure)
             failure.drop_frames()
         except asyncio.CancelledError:
-            call.outcome = "client_gone"
+            call.response.outcome = "client_gone"
             raise
         except Exception as error:  # noqa: BLE001 - the task ends here; its callers get the exception
             logger.exception("bug in the gateway; a shared call is abandoned")
@@ -172,8 +172,12 @@ class Flight:
         finally:
             stream.close()
             summary = stream.reader
-            call.tokens, call.generated, call.finish = summary.tokens, summary.generated, summary.finish
-        call.outcome = outcome_of(failure, in_band=summary.error is not None)
+            call.usage.tokens, call.usage.generated, call.response.finish = (
+                summary.tokens,
+                summary.generated,
+                summary.finish,
+            )
+        call.response.outcome = outcome_of(failure, in_band=summary.error is not None)
         self._finished = True
         payer = next(iter(self.waiters), None)
         if payer is not None and payer.subscriber is not None:
@@ -191,7 +195,7 @@ class Flight:
 
     def _expire(self, waiter: _Waiter) -> None:
         """Time a caller out, unless it has the latest deadline: then the upstream call itself times out."""
-        if not waiter.outcome.done() and self.call.deadline > waiter.call.deadline:
+        if not waiter.outcome.done() and self.call.timing.deadline > waiter.call.timing.deadline:
             self._leave(waiter)
             waiter.resolve(_TIMED_OUT)
 
@@ -213,22 +217,22 @@ class Flight:
             charge(call, shared)
         else:
             mark_shared(call, shared)
-        status = call.response_notes.get("cache-status", "")
+        status = call.response.notes.get("cache-status", "")
         if call.cached_by == "collapsed":
-            call.response_notes["cache-status"] = f"{status}; collapsed"
+            call.response.notes["cache-status"] = f"{status}; collapsed"
         elif self._stored:
-            call.response_notes["cache-status"] = f"{status}; stored"
+            call.response.notes["cache-status"] = f"{status}; stored"
         waiter.resolve(outcome)
 
     def _worth_retrying(self, call: Call, outcome: Rejection | UpstreamFailure) -> bool:
         """Return whether the failure is due to the first caller's budget or deadline, and `call` has more."""
         shared, kind = self.call, outcome.kind
-        if kind is INSUFFICIENT_QUOTA and shared.ceiling is not None:
-            return call.ceiling is None or call.ceiling > shared.ceiling
+        if kind is INSUFFICIENT_QUOTA and shared.routing.ceiling is not None:
+            return call.routing.ceiling is None or call.routing.ceiling > shared.routing.ceiling
         if kind is not DEADLINE_IN_QUEUE and not (isinstance(outcome, UpstreamFailure) and outcome.cause == TOTAL):
             return False
         now = self._clock()
-        return self._first_deadline - now < _MIN_RETRY_S <= call.deadline - now
+        return self._first_deadline - now < _MIN_RETRY_S <= call.timing.deadline - now
 
     def _leave(self, waiter: _Waiter) -> None:
         """Remove a caller that has left or has read its stream to the end; the last one ends the flight."""
@@ -240,7 +244,7 @@ class Flight:
         if self._finished or self.waiters:
             if not self._finished:
                 # The remaining callers pay for the usage so far.
-                waiter.call.tokens, waiter.call.estimate = NOTHING, None
+                waiter.call.usage.tokens, waiter.call.usage.estimate = NOTHING, None
             return
         copy_metadata(waiter.call, self.call, first=True)
         charge(waiter.call, self.call)
@@ -272,10 +276,14 @@ class Flights:
 
     def start(self, inner: Handler, key: bytes, call: Call, fetcher: Fetcher) -> Flight:
         """Start a flight; the caller must `share` it before the next step of the event loop."""
-        shared = call.derive(f"{call.request_id[:120]}-shared")
-        shared.body, shared.spans, shared.stream = call.body, call.spans, call.stream
-        shared.estimate, shared.day = call.estimate, call.day
-        shared.needs_usage = True  # stored with the answer, so a stream must report it too
+        shared = call.derive(f"{call.request.id[:120]}-shared")
+        shared.request.body, shared.request.spans, shared.request.stream = (
+            call.request.body,
+            call.request.spans,
+            call.request.stream,
+        )
+        shared.usage.estimate, shared.usage.day = call.usage.estimate, call.usage.day
+        shared.usage.needed = True  # stored with the answer, so a stream must report it too
         flight = self._in_flight[inner, key] = Flight(shared, fetcher, self._clock)
         flight.task = task = asyncio.create_task(self._run(inner, key, flight))
         self._tasks.add(task)

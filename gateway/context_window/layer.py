@@ -56,7 +56,7 @@ class ContextOverflow:
         estimate: Callable[[Call], TokenEstimate],
         metrics: OverflowMetrics,
     ) -> None:
-        """`actions` is by model name; `estimate` fills in `call.estimate` and returns it."""
+        """`actions` is by model name; `estimate` fills in `call.usage.estimate` and returns it."""
         self.routes = tuple(routes.values())
         self.actions = actions
         self.windows = windows
@@ -68,7 +68,7 @@ class ContextOverflow:
         """Wrap `inner`."""
 
         async def handle(call: Call) -> Reply | Rejection:
-            if call.stream:
+            if call.request.stream:
                 call.lease.hold(self._truncations)
             try:
                 reply = await inner(call)
@@ -76,7 +76,7 @@ class ContextOverflow:
                 if classify(failure).overflow is None:
                     raise
                 reply = await _OverflowAttempt(self, inner, call, failure).resolve()
-            if call.finish == LENGTH and isinstance(reply, Reply):
+            if call.response.finish == LENGTH and isinstance(reply, Reply):
                 self._truncations.record(call)
             return reply
 
@@ -87,13 +87,11 @@ class _OverflowAttempt:
     """The handling of one call that has overflowed."""
 
     def __init__(self, layer: ContextOverflow, inner: Handler, call: Call, failure: UpstreamFailure) -> None:
-        if call.route is None:
-            raise AssertionError("the gates above set the route")
         self._layer = layer
         self._inner = inner
         self._call = call
         self._failure = failure
-        self._route = call.route
+        self._route = call.routing.route
         self._need = self._needed()
         self._dropped_messages = 0
         self._dropped_tokens = 0
@@ -108,13 +106,13 @@ class _OverflowAttempt:
             try:
                 reply = await self._inner(self._call)
             except UpstreamFailure as failure:
-                self._call.response_notes.pop(HEADER, None)
+                self._call.response.notes.pop(HEADER, None)
                 if not self._may_continue(failure, action):
                     self._layer.metrics.overflow(self._route.name, action)
                     raise
                 continue
             if isinstance(reply, Rejection):
-                del self._call.response_notes[HEADER]
+                del self._call.response.notes[HEADER]
             self._layer.metrics.overflow(self._route.name, action)
             return reply
         self._layer.metrics.overflow(self._route.name, ERROR)
@@ -130,16 +128,16 @@ class _OverflowAttempt:
         return action == FALLBACK and failure.status in PASSED_THROUGH
 
     def _needed(self) -> PromptRequirement:
-        overflow, candidate = classify(self._failure).overflow, self._call.candidate
-        if overflow is None or candidate is None:
+        overflow, candidate = classify(self._failure).overflow, self._call.routing.candidate
+        if overflow is None:
             raise AssertionError("an upstream has reported an overflow")
         self._layer.windows.learn(candidate, overflow.limit)
-        estimate = self._call.estimate or self._layer.estimate(self._call)
+        estimate = self._call.usage.estimate or self._layer.estimate(self._call)
         return need(overflow, candidate.context_window, estimate)
 
     def _larger_models(self) -> Sequence[Route]:
         routes = (route for route in self._layer.routes if route.name not in self._called)
-        return larger(self._call, routes, self._need, needs(self._call.body))
+        return larger(self._call, routes, self._need, needs(self._call.request.body))
 
     def _use_larger_model(self) -> bool:
         """Reroute to the cheapest model with room; the answer still carries the requested name."""
@@ -149,10 +147,10 @@ class _OverflowAttempt:
         model = models[0]
         self._called.add(model.name)
         self._layer.metrics.fallback(self._route.name, model.name)
-        call.route = Route(self._route.name, self._route.encoded, model.candidates)
-        call.candidate, call.candidates, call.max_wait_s = model.candidates[0], (), math.inf
+        call.routing.route = Route(self._route.name, self._route.encoded, model.candidates)
+        call.routing.candidate, call.routing.candidates, call.routing.max_wait_s = model.candidates[0], (), math.inf
         call.modified = True
-        call.response_notes[HEADER] = f"{FALLBACK}; model={header_text(model.name)}"
+        call.response.notes[HEADER] = f"{FALLBACK}; model={header_text(model.name)}"
         return True
 
     def _trim_prompt(self, action: str, attempt: int) -> bool:
@@ -162,16 +160,16 @@ class _OverflowAttempt:
         share = min(needed.room / needed.prompt, 1.0) * (1.0 - margin) if needed.prompt else 0.0
         if share <= 0.0:
             return False
-        total = _WEIGHTS.tokens(weigh(call.body))
-        trimmed = _TRIM[action](call.body, total * (1.0 - share), _weigh)
+        total = _WEIGHTS.tokens(weigh(call.request.body))
+        trimmed = _TRIM[action](call.request.body, total * (1.0 - share), _weigh)
         if trimmed is None:
             return False
         self._dropped_messages += trimmed.messages
         self._dropped_tokens += round(trimmed.weight / total * needed.prompt)
         messages = f"; dropped_messages={self._dropped_messages}" if action == DROP_OLDEST else ""
-        call.response_notes[HEADER] = f"{action}{messages}; dropped_tokens={self._dropped_tokens}"
-        call.body, call.spans = trimmed.body, splice.model_spans(trimmed.body)
-        call.estimate, call.modified = None, True  # the estimate is of the longer body
+        call.response.notes[HEADER] = f"{action}{messages}; dropped_tokens={self._dropped_tokens}"
+        call.request.body, call.request.spans = trimmed.body, splice.model_spans(trimmed.body)
+        call.usage.estimate, call.modified = None, True  # the estimate is of the longer body
         return True
 
     def _message(self, action: str) -> str:

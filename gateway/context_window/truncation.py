@@ -19,22 +19,22 @@ class TruncationRecorder:
         estimate: Callable[[Call], TokenEstimate],
         count: Callable[[str, str], None],
     ) -> None:
-        """`estimate` fills in `call.estimate` and returns it; `count(model, cause)` counts each answer."""
+        """`estimate` fills in `call.usage.estimate` and returns it; `count(model, cause)` counts each answer."""
         self._windows = windows
         self._estimate = estimate
         self._count = count
 
     def record(self, call: Call) -> None:
         """Count a complete answer that was truncated, and set its header."""
-        call.response_notes["x-sluice-truncated"] = f"{LENGTH}; cause={self._counted(call)}"
+        call.response.notes["x-sluice-truncated"] = f"{LENGTH}; cause={self._counted(call)}"
 
     def settle(self, call: Call, now: float) -> None:
         """Count a stream that was truncated."""
-        if call.finish == LENGTH:
+        if call.response.finish == LENGTH:
             self._counted(call)
 
     def _counted(self, call: Call) -> str:
-        window = self._windows.of(call.candidate) if call.candidate is not None else None
-        reason = cause(call.tokens, call.estimate or self._estimate(call), window)
-        self._count(call.model, reason)
+        window = self._windows.of(call.routing.candidate)
+        reason = cause(call.usage.tokens, call.usage.estimate or self._estimate(call), window)
+        self._count(call.request.model, reason)
         return reason

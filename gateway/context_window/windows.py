@@ -79,14 +79,14 @@ def larger(call: Call, routes: Iterable[Route], needed: PromptRequirement, uses:
     """
     ranked: list[tuple[tuple[bool, int], Route]] = []
     for route in routes:
-        if call.route is None or route.name == call.route.name or not _allows(call.caller, route):
+        if route.name == call.routing.route.name or not _allows(call.caller, route):
             continue
         fitting = tuple(
             candidate
             for candidate in route.candidates
             if (candidate.context_window or 0) >= max(needed.total, needed.limit + 1)
             and (candidate.capabilities is None or uses <= candidate.capabilities)
-            and bool(_EMBEDS.search(candidate.model)) == (call.endpoint == EMBEDDINGS)
+            and bool(_EMBEDS.search(candidate.model)) == (call.request.endpoint == EMBEDDINGS)
             and _affordable(call, candidate, needed)
         )
         if fitting:
@@ -139,21 +139,21 @@ def cause(used: TokenUsage | None, estimate: TokenEstimate, window: int | None) 
     return "window" if window is None or used.input + used.output >= window * _NEAR else "cap"
 
 
-def _allows(caller: Caller | None, route: Route) -> bool:
-    return caller is None or caller.may_use(route.name)
+def _allows(caller: Caller, route: Route) -> bool:
+    return caller.may_use(route.name)
 
 
 def _affordable(call: Call, candidate: Candidate, needed: PromptRequirement) -> bool:
-    account = call.caller.account if call.caller is not None else None
+    account = call.caller.account
     nanos = _nanos(call, candidate, needed)
     if nanos is None:
         return account is None or account.limits.usd_per_day is None
-    return call.ceiling is None or nanos <= call.ceiling
+    return call.routing.ceiling is None or nanos <= call.routing.ceiling
 
 
 def _nanos(call: Call, candidate: Candidate, needed: PromptRequirement) -> int | None:
     """Return the approximate nano-dollars of this call at a candidate; None if the price is unknown."""
     if candidate.price is None:
         return None
-    answer = 0 if call.endpoint == EMBEDDINGS else needed.answer or FIRST_GUESS
+    answer = 0 if call.request.endpoint == EMBEDDINGS else needed.answer or FIRST_GUESS
     return cost(TokenUsage(needed.prompt, answer), candidate.price)

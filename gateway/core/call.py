@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
-from gateway.core.caller import INTERACTIVE, Caller, Priority
+from msgspec import Struct
+
+from gateway.core.caller import INTERACTIVE, STRANGER, Priority
 from gateway.core.errors import Rejection
 from gateway.core.headers import header_text
+from gateway.core.stream import EventStream
 from gateway.core.tokens import Price as Price
 from gateway.core.tokens import TokenEstimate as TokenEstimate
 from gateway.core.tokens import TokenUsage as TokenUsage
@@ -92,6 +96,10 @@ class Credentials:
 
 _NO_CREDENTIALS: Final = Credentials(None, None, None)
 
+NO_CANDIDATE: Final = Candidate("", "", b"")
+UNROUTED: Final = Route("", b"", ())
+"""The route of a call until `ModelAccess` has found its own."""
+
 
 class FailedUsage(NamedTuple):
     """Tokens used by one failed attempt. With `estimated` the upstream reported no usage, and an input of 0
@@ -120,130 +128,152 @@ class DeferredBody(Protocol):
     """An upstream call shared by several callers; its body is built at the moment it is sent."""
 
     def materialise(self, call: "Call") -> None:
-        """Build `call.body` for `call.candidate`. The batch is closed: no caller joins after this."""
+        """Build `call.request.body` for `call.routing.candidate`. The batch is closed: no caller joins after this."""
 
     def source_bodies(self) -> Sequence[bytes]:
         """The bodies of the requests in it, as their clients sent them."""
 
 
+class ClientRequest(Struct, eq=False, gc=False):
+    """What the client asked for. The head is complete from the start; the body fills in the other fields."""
+
+    endpoint: str
+    id: str
+    credentials: Credentials = _NO_CREDENTIALS
+    headers: Mapping[str, str] = {}
+    """The client's, case-insensitive; few are forwarded."""
+    body: bytes = b""
+    """What is sent upstream, apart from the model's name: the client's body, or what a layer made of it."""
+    model: str = ""
+    """As the client asked for it."""
+    stream: bool = False
+    spans: Sequence[tuple[int, int]] = ()
+    """Positions of the model name in the body."""
+
+
+class Routing(Struct, eq=False, gc=False):
+    """Where the call goes. `ModelAccess` sets the route and its first candidate; until then both are UNROUTED's."""
+
+    route: Route
+    candidate: Candidate
+    """Of the current attempt, or of the first."""
+    candidates: Sequence[Candidate] = ()
+    """In order of preference; empty: the route's own order."""
+    max_wait_s: float = math.inf
+    """Longest wait for `candidate` while another candidate could take the call."""
+    ceiling: int | None = None
+    """Nano-dollars left in its key's budget, where that bounds the call."""
+
+
+class Timing(Struct, eq=False, gc=False):
+    """Moments of a call, in monotonic seconds; 0.0 means "not yet"."""
+
+    accepted_at: float
+    ready_at: float
+    """The whole body has arrived."""
+    sent_at: float = 0.0
+    """The current attempt began."""
+    answered_at: float = 0.0
+    """The upstream's answer was complete, or a stream's first event arrived."""
+    replied_at: float = 0.0
+    """A whole answer was ready to write."""
+    first_token_at: float = 0.0
+    queue_s: float = 0.0
+    deadline: float = math.inf
+    """When the client's own timeout expires, if it announced one."""
+
+
+class CallUsage(Struct, eq=False, gc=False):
+    """The tokens and nano-dollars of a call."""
+
+    estimate: TokenEstimate | None = None
+    """Made on first use."""
+    generated: int = 0
+    """Estimated output tokens relayed so far; for answers without usage."""
+    tokens: TokenUsage | None = None
+    failed: tuple[FailedUsage, ...] = ()
+    """Of failed attempts."""
+    estimated: bool = False
+    """No upstream reported its usage."""
+    needed: bool = False
+    """A layer needs the usage."""
+    saved: TokenUsage | None = None
+    """What the answer had used upstream, if this call did not."""
+    saved_cost: int | None = None
+    """The same in nano-dollars; None when the price is unknown."""
+    cost: int | None = None
+    """Nano-dollars; None when the price is unknown."""
+    day: str = ""
+    """The day whose budget and report the call counts towards."""
+
+
+class CallResponse(Struct, eq=False, gc=False):
+    """What the client gets."""
+
+    status: int = 0
+    outcome: str = "internal_error"
+    """The metric label; this value until a better one is known."""
+    error: Rejection | None = None
+    """What the client got in place of an answer."""
+    finish: str = ""
+    """The finish_reason of the first choice."""
+    notes: dict[str, str] = {}
+    """Headers about decisions made for this call."""
+    upstream_headers: Sequence[tuple[str, str]] = ()
+    """Headers of the upstream's answer that reach the client."""
+
+
 class Call:
-    """One client request on its way through the gateway. Times are monotonic seconds; 0.0 means "not yet".
+    """One client request on its way through the gateway.
 
     The HTTP server fills in what the request's head says; gates and layers add their decisions. At the end,
     metrics, log and limits are settled from it.
     """
 
     __slots__ = (
-        "accepted_at",
-        "answered_at",
         "attempts",
         "batch",
         "batch_size",
-        "body",
         "cache_hit",
-        "cache_lookup",
         "cached_by",
         "caller",
-        "candidate",
-        "candidates",
-        "ceiling",
-        "cost",
-        "credentials",
-        "day",
-        "deadline",
-        "endpoint",
-        "error",
-        "estimate",
-        "estimated",
-        "failed_usage",
         "failures",
-        "finish",
-        "first_token_at",
-        "generated",
-        "headers",
         "lease",
-        "max_wait_s",
-        "model",
         "modified",
-        "needs_usage",
-        "outcome",
         "priority",
-        "queue_s",
-        "ready_at",
-        "replied_at",
-        "request_id",
-        "response_notes",
-        "route",
-        "saved",
-        "saved_cost",
-        "sent_at",
-        "spans",
-        "status",
-        "stream",
-        "tokens",
+        "request",
+        "response",
+        "routing",
+        "timing",
         "trace",
-        "upstream_headers",
+        "usage",
     )
 
-    def __init__(self, endpoint: str, request_id: str, credentials: Credentials, now: float) -> None:
-        self.endpoint = endpoint
-        self.request_id = request_id
-        self.credentials = credentials
-        self.accepted_at = now
-        self.ready_at = now  # the whole body has arrived
-        self.sent_at = 0.0  # the current attempt began
-        self.answered_at = 0.0  # the upstream's answer was complete, or a stream's first event arrived
-        self.replied_at = 0.0  # a whole answer was ready to write
-        self.first_token_at = 0.0
-        self.queue_s = 0.0
-        self.deadline = math.inf  # when the client's own timeout expires, if it announced one
-        self.headers: Mapping[str, str] = {}  # the client's, case-insensitive; few are forwarded
-        self.body = b""
-        self.model = ""  # as the client asked for it
-        self.stream = False
-        self.spans: Sequence[tuple[int, int]] = ()  # positions of the model name in the body
-        self.caller: Caller | None = None
+    def __init__(self, request: ClientRequest, now: float) -> None:
+        self.request = request
+        self.routing = Routing(UNROUTED, NO_CANDIDATE)
+        self.timing = Timing(now, now)
+        self.usage = CallUsage()
+        self.response = CallResponse()
+        self.lease = Lease()
+        self.caller = STRANGER
         self.priority: Priority = INTERACTIVE
-        self.route: Route | None = None
-        self.candidate: Candidate | None = None  # of the current attempt, or of the first
-        self.candidates: Sequence[Candidate] = ()  # in order of preference; empty: the route's own order
-        self.max_wait_s = math.inf  # longest wait for `candidate` while another candidate could take the call
-        self.ceiling: int | None = None  # nano-dollars left in its key's budget, where that bounds the call
-        self.modified = False  # the upstream got something else than the client sent: never cached or shared
-        self.response_notes: dict[str, str] = {}  # response headers about decisions made for this call
-        # Headers of the upstream's answer that reach the client.
-        self.upstream_headers: Sequence[tuple[str, str]] = ()
         self.attempts = 0
+        self.failures: tuple[FailedAttempt, ...] = ()
+        self.modified = False  # the upstream got something else than the client sent: never cached or shared
         self.batch: DeferredBody | None = None  # of a call that carries other callers' requests
         self.batch_size = 0  # callers that shared the upstream call
-        self.estimate: TokenEstimate | None = None  # made on first use
-        self.generated = 0  # estimated output tokens relayed so far; for answers without usage
-        self.tokens: TokenUsage | None = None
-        self.failed_usage: tuple[FailedUsage, ...] = ()  # of failed attempts
-        self.estimated = False  # no upstream reported its usage
-        self.cache_lookup: object = None  # the cache's state for this call, if the call is cacheable
         self.cache_hit: Reply | None = None  # the cached answer
         self.cached_by: CachedBy = ""
-        self.saved: TokenUsage | None = None  # what the answer had used upstream, if this call did not
-        self.saved_cost: int | None = None  # the same in nano-dollars; None when the price is unknown
-        self.finish = ""  # finish_reason of the first choice
-        self.day = ""  # the day whose budget and report it counts towards
-        self.needs_usage = False  # a layer needs its token usage
-        self.cost: int | None = None  # nano-dollars; None when the price is unknown
-        self.failures: tuple[FailedAttempt, ...] = ()
-        self.error: Rejection | None = None  # what the client got in place of an answer
-        self.status = 0
-        self.outcome = "internal_error"  # until a better one is known
         self.trace: Trace | None = None  # of a traced call
-        self.lease = Lease()
 
     def derive(self, request_id: str) -> "Call":
-        """A call that the gateway makes in place of this one: same route and deadline, no credentials."""
-        call = Call(self.endpoint, request_id, _NO_CREDENTIALS, self.accepted_at)
-        call.ready_at, call.deadline, call.headers = self.ready_at, self.deadline, self.headers
-        call.model, call.route, call.candidate = self.model, self.route, self.candidate
+        """A call that the gateway makes in place of this one: same route and deadline, no credentials or body."""
+        ours = self.request
+        call = Call(ClientRequest(ours.endpoint, request_id, headers=ours.headers, model=ours.model), 0.0)
+        call.routing = copy(self.routing)
+        call.timing = Timing(self.timing.accepted_at, self.timing.ready_at, deadline=self.timing.deadline)
         call.caller, call.priority = self.caller, self.priority
-        call.candidates, call.max_wait_s, call.ceiling = self.candidates, self.max_wait_s, self.ceiling
         return call
 
     def overhead_s(self, now: float) -> float:
@@ -251,8 +281,9 @@ class Call:
 
         A stream counts up to its first event only; relaying runs at the upstream's pace.
         """
-        before = self.sent_at - self.ready_at - self.queue_s
-        after = 0.0 if self.stream else (self.replied_at or now) - self.answered_at
+        timing = self.timing
+        before = timing.sent_at - timing.ready_at - timing.queue_s
+        after = 0.0 if self.request.stream else (timing.replied_at or now) - timing.answered_at
         return max(0.0, before + after)
 
 
@@ -290,16 +321,12 @@ class Lease:
                 self.settle(call, now)
 
 
-class Stream(Protocol):
-    """A stream whose first event has arrived; the full protocol is `gateway.core.stream.EventStream`."""
-
-
 class Reply:
     """The pipeline's answer: a whole body or a stream."""
 
     __slots__ = ("body", "status", "stream")
 
-    def __init__(self, status: int, body: bytes = b"", stream: Stream | None = None) -> None:
+    def __init__(self, status: int, body: bytes = b"", stream: EventStream | None = None) -> None:
         self.status = status
         self.body = body
         self.stream = stream

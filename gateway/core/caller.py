@@ -64,3 +64,7 @@ class Caller:
     def may_use(self, model: str) -> bool:
         """Whether the key's patterns cover this public model."""
         return self.models is None or model in self.models
+
+
+STRANGER: Final = Caller("", frozenset())
+"""The caller of a request that nobody has authenticated yet."""

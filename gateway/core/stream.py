@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from gateway.core.call import TokenUsage
 from gateway.core.errors import UPSTREAM_TIMEOUT, UpstreamFailure
+from gateway.core.tokens import TokenUsage
 
 
 class FlowControl(Protocol):

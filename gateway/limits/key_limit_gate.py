@@ -40,14 +40,14 @@ class KeyLimitGate:
     """Gate: reserves in the account of the caller's key, in this process's memory."""
 
     def __init__(self, estimate: Callable[[Call], TokenEstimate], calendar: Calendar, metrics: Metrics) -> None:
-        """`estimate` fills in `call.estimate` and returns it."""
+        """`estimate` fills in `call.usage.estimate` and returns it."""
         self._estimate = estimate
         self._calendar = calendar
         self._rejected = counter(metrics.limit_rejections)
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Reserve all that the call may use, or reject it."""
-        account = call.caller.account if call.caller is not None else None
+        account = call.caller.account
         if not isinstance(account, Account):
             return None
         limits = account.limits
@@ -69,16 +69,16 @@ class KeyLimitGate:
 
     def unpriced(self, call: Call, limits: KeyLimits) -> Rejection | None:
         """The rejection of a key with a budget if any candidate of the model has no known price."""
-        if limits.usd_per_day is None or call.route is None:
+        if limits.usd_per_day is None:
             return None
-        for route in (call.route, *call.route.fallbacks):
+        for route in (call.routing.route, *call.routing.route.fallbacks):
             for number, candidate in enumerate(route.candidates):
                 price = candidate.price
-                if price is None or (price.output is None and call.endpoint != EMBEDDINGS):
+                if price is None or (price.output is None and call.request.endpoint != EMBEDDINGS):
                     field = f"models.{route.name}.candidates[{number}].price"
                     return Rejection(
                         MODEL_NOT_ALLOWED,
-                        f"This key has a budget in dollars, and what `{call.route.name}` costs is not known "
+                        f"This key has a budget in dollars, and what `{call.routing.route.name}` costs is not known "
                         f"to the gateway. Its operator has to set `{field}`.",
                         "model",
                     )
@@ -89,13 +89,13 @@ class KeyLimitGate:
         _, tpm, _, budget = limits
         if (tpm is None and budget is None) or call.cache_hit is not None:
             return _NO_TOKENS
-        estimate = call.estimate or self._estimate(call)
+        estimate = call.usage.estimate or self._estimate(call)
         committed, expected = estimate.input, estimate.output
         if estimate.capped:
             committed, expected = committed + expected, 0
         elif tpm is not None and committed + expected > tpm:
             expected = max(0, int(tpm) - committed)
-        if budget is None or (route := call.route) is None:
+        if budget is None or (route := call.routing.route) is None:
             return ReservationRequest(committed, expected)
         candidates = route.candidates
         for fallback in route.fallbacks:
@@ -105,18 +105,18 @@ class KeyLimitGate:
     def cheaper_reservation(self, call: Call, request: ReservationRequest, denial: Denial) -> ReservationRequest | None:
         """The request at the next lower price of a candidate, or None if that cannot help against the denial.
 
-        Sets `call.ceiling`, which limits routing to candidates at that price. The price goes down in steps,
+        Sets `call.routing.ceiling`, which limits routing to candidates at that price. The price goes down in steps,
         because the cheapest candidate may be unable to serve the call.
         """
-        estimate, route = call.estimate, call.route
-        if denial.limit != "usd_per_day" or estimate is None or route is None:
+        estimate, route = call.usage.estimate, call.routing.route
+        if denial.limit != "usd_per_day" or estimate is None:
             return None
         costs = [_cost((candidate,), estimate) for candidate in route.candidates]
         lower = [cost for cost in costs if sum(cost) < request.committed_cost + request.expected_cost]
         if not lower:
             return None
         committed, expected = max(lower, key=sum)
-        call.ceiling = committed + expected
+        call.routing.ceiling = committed + expected
         return replace(request, committed_cost=committed, expected_cost=expected)
 
     def reject(
@@ -130,7 +130,7 @@ class KeyLimitGate:
         """Count a denial of `request` and word it for the client."""
         limit, wait = denial
         limits = account.limits
-        key = call.caller.name if call.caller is not None else ""
+        key = call.caller.name
         self._rejected(key, limit)
         if limit == "too_large":
             tokens = self.request(call, limits).committed
@@ -158,7 +158,7 @@ class KeyLimitGate:
         left, cost = max(0, budget - spent), request.committed_cost
         hours, minutes = divmod(math.ceil(self._calendar.left(now) / 60), 60)
         next_day = f"{hours} h {minutes} min"
-        estimate = call.estimate
+        estimate = call.usage.estimate
         # Without a cap only the input is certain to be paid.
         needs = "may cost up to" if estimate is None or estimate.capped else "costs for its input at least"
         smaller = "Send a smaller max_tokens"
@@ -225,7 +225,7 @@ class HeldReservation(Struct, gc=False, eq=False):
         """Settle the reservation when the call ends."""
         account = self.account
         tokens = 0 if account.limits.tpm is None else all_tokens(call)
-        account.settle(self.reservation, tokens, call.cost or 0, now)
+        account.settle(self.reservation, tokens, call.usage.cost or 0, now)
 
 
 class LimitPrecheck:
@@ -236,11 +236,11 @@ class LimitPrecheck:
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Reject the call if its key's account is exhausted for any call."""
-        account = call.caller.account if call.caller is not None else None
+        account = call.caller.account
         if not isinstance(account, Account):
             return None
         denial = account.exhausted(now)
-        if denial is None or call.endpoint not in _PRECHECKED:
+        if denial is None or call.request.endpoint not in _PRECHECKED:
             return None
         return self._gate.reject(call, account, denial, now)
 

@@ -23,7 +23,7 @@ def shared_limits(gate: KeyLimitGate) -> Layer:
             rejection = gate.unpriced(call, account.limits)
             if rejection is not None:
                 return rejection
-            now = call.ready_at
+            now = call.timing.ready_at
             request, day = gate.request(call, account.limits), gate.day(now)
             outcome = await account.reserve(request, day, now)
             while (
@@ -39,7 +39,7 @@ def shared_limits(gate: KeyLimitGate) -> Layer:
             return await inner(call)
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            account = call.caller.account if call.caller is not None else None
+            account = call.caller.account
             return reserve(call, account) if isinstance(account, SharedAccount) else inner(call)
 
         return handle

@@ -25,7 +25,7 @@ def admission(gates: Sequence[Gate]) -> Layer:
     def layer(inner: Handler) -> Handler:
         # Not a coroutine: gates never wait, and a coroutine would add a frame to every call.
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            rejection = admit(gates, call, call.ready_at)
+            rejection = admit(gates, call, call.timing.ready_at)
             return inner(call) if rejection is None else _resolved(rejection)
 
         return handle

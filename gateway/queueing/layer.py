@@ -29,13 +29,13 @@ class QueueTicket(Waiter):
 
     def __init__(self, layer: "QueueLayer", queue: UpstreamQueue, call: Call, now: float) -> None:
         # Does not call Waiter.__init__: every call makes a ticket, and this saves a frame.
-        caller, estimate, last = call.caller, call.estimate, call.accepted_at + queue.total_s
-        self.key = "" if caller is None else caller.name
+        caller, estimate, last = call.caller, call.usage.estimate, call.timing.accepted_at + queue.total_s
+        self.key = caller.name
         self.priority = call.priority
         self.tokens = 1 if estimate is None else _expected_tokens(estimate, queue)
-        self.deadline = call.deadline if call.deadline < last else last
+        self.deadline = call.timing.deadline if call.timing.deadline < last else last
         self.arrived = now
-        self.stream = call.stream
+        self.stream = call.request.stream
         self.state = IDLE
         self.layer = layer
         self.queue = queue
@@ -61,7 +61,7 @@ class QueueLayer:
         estimate: Callable[[Call], object],
         spills: SpillCheck | None = None,
     ) -> None:
-        """`estimate` fills in `call.estimate`; it runs only when the call may have to wait.
+        """`estimate` fills in `call.usage.estimate`; it runs only when the call may have to wait.
 
         `spills` is consulted for calls with a bound on their wait; None: no call moves to another queue.
         """
@@ -92,10 +92,8 @@ class QueueLayer:
 
         # Not a coroutine itself: a call that passes at once saves the frame.
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            if call.candidate is None:
-                raise AssertionError("the gates above set the candidate")
-            queue = self._queues[call.candidate.upstream]
-            if call.estimate is None and (queue.free <= 0 or queue.pace is not None):
+            queue = self._queues[call.routing.candidate.upstream]
+            if call.usage.estimate is None and (queue.free <= 0 or queue.pace is not None):
                 self._estimate(call)
             now = self._clock()
             if self._moving and (ticket := self._moving.get(call)) is not None:
@@ -150,7 +148,7 @@ class QueueLayer:
         if type(reply) is Reply and reply.stream is not None:
             call.lease.hold(ticket)
         else:
-            self.settle(ticket, call, call.answered_at or self._clock())
+            self.settle(ticket, call, call.timing.answered_at or self._clock())
         return reply
 
     def _start_waiting(self, ticket: QueueTicket, outcome: Queued, now: float) -> None:
@@ -166,8 +164,8 @@ class QueueLayer:
 
     async def _wait(self, inner: Handler, call: Call, ticket: QueueTicket) -> Reply | Rejection:
         expiry = spill = None
-        if call.max_wait_s != math.inf:
-            spill = SpillTimer(call.max_wait_s, partial(self._try_spill, ticket, call), self._clock)
+        if call.routing.max_wait_s != math.inf:
+            spill = SpillTimer(call.routing.max_wait_s, partial(self._try_spill, ticket, call), self._clock)
         if ticket.deadline != math.inf:
             loop = asyncio.get_running_loop()
             expiry = loop.call_later(ticket.deadline - self._clock(), self._expire, ticket)
@@ -185,7 +183,7 @@ class QueueLayer:
             if spill is not None:
                 spill.cancel()
             waited = self._clock() - ticket.arrived
-            call.queue_s += waited
+            call.timing.queue_s += waited
         self._waited[ticket.queue.name](waited)
         if rejection is not None:
             return rejection
@@ -205,7 +203,7 @@ class QueueLayer:
         if not self.spills(call, now):
             return False
         # Takes the permit immediately: other calls may spill over in the same turn of the loop.
-        queue = self._queues[call.candidates[0].upstream]
+        queue = self._queues[call.routing.candidates[0].upstream]
         moved = QueueTicket(self, queue, call, now)
         if moved.deadline <= now:  # the other upstream's `total_s` has already passed: the call stays here
             return True
@@ -258,8 +256,8 @@ def _expected_tokens(estimate: TokenEstimate, queue: UpstreamQueue) -> int:
 
 def _used_tokens(call: Call) -> int | None:
     """Tokens that the call used, or None if unknown."""
-    if call.tokens is not None:
-        return call.tokens.input + call.tokens.output
-    if call.generated and call.estimate is not None:
-        return call.estimate.input + call.generated
+    if call.usage.tokens is not None:
+        return call.usage.tokens.input + call.usage.tokens.output
+    if call.usage.generated and call.usage.estimate is not None:
+        return call.usage.estimate.input + call.usage.generated
     return None

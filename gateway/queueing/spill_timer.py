@@ -9,13 +9,13 @@ from gateway.core.clock import Clock
 from gateway.core.errors import QUEUE_FULL, Rejection
 
 MOVED: Final = Rejection(QUEUE_FULL, "Another upstream takes this call.")
-"""Sentinel from the queue to the retry layer, never sent: the call goes to the first of `call.candidates`."""
+"""Sentinel from the queue to the retry layer, never sent: the call goes to the first of `call.routing.candidates`."""
 _RETRY_RATIO: Final = 0.25
 """Pause between two checks, as a part of the first wait."""
 _MIN_PAUSE_S: Final = 0.02
 
 SpillCheck = Callable[[Call, float], bool]
-"""Whether another upstream takes the call now; if so, its candidate is first in `call.candidates`."""
+"""Whether another upstream takes the call now; if so, its candidate is first in `call.routing.candidates`."""
 
 
 class SpillTimer:

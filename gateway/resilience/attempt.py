@@ -63,7 +63,7 @@ class AttemptRunner:
         poison: PoisonRequests | None = None,
         estimate: Callable[[Call], TokenEstimate] | None = None,
     ) -> None:
-        """`poison` is shared by the generations of a process; `estimate` fills in `call.estimate`."""
+        """`poison` is shared by the generations of a process; `estimate` fills in `call.usage.estimate`."""
         self.health = health
         self.policy = policy
         self.metrics = metrics
@@ -107,7 +107,7 @@ class AttemptRunner:
     def answered(self, call: Call, candidate: Candidate, permit: int, reply: Reply | Rejection) -> None:
         """Records a complete answer, the beginning of a stream, or a rejection by the queue."""
         breakers, now = self.health[candidate.upstream].breakers, self.clock()
-        model, endpoint = candidate.model, call.endpoint
+        model, endpoint = candidate.model, call.request.endpoint
         if not isinstance(reply, Reply):
             breakers.of(model, endpoint).record("none", now, permit)
         elif reply.stream is None:
@@ -122,7 +122,7 @@ class AttemptRunner:
 
     def left(self, call: Call, candidate: Candidate, permit: int, attempts_before: int) -> None:
         """Records that the client left, which says nothing about the upstream."""
-        self.breaker(candidate, call.endpoint).record("none", self.clock(), permit)
+        self.breaker(candidate, call.request.endpoint).record("none", self.clock(), permit)
         if call.attempts > attempts_before:
             self.metrics.attempt(candidate.upstream, "ignore")(1)
 
@@ -134,9 +134,9 @@ class AttemptRunner:
         breakers, model = self.health[candidate.upstream].breakers, candidate.model
         if classified.breaker_outcome == "failure" and not _known_failure(call, classified.reason, again):
             of_host = failure.cause in (CONNECT, TLS)
-            breakers.record_failure(model, call.endpoint, now, permit, of_host=of_host)
+            breakers.record_failure(model, call.request.endpoint, now, permit, of_host=of_host)
         else:
-            breakers.of(model, call.endpoint).record("none", now, permit)
+            breakers.of(model, call.request.endpoint).record("none", now, permit)
         self.metrics.attempt(candidate.upstream, classified.result)(failure.sendings)
         reason = classified.reason if failure.status is None else f"{classified.reason} {failure.status}"
         sentence = failure.logged or failure.message
@@ -149,10 +149,10 @@ class AttemptRunner:
                 pause_s = _ACCOUNT_PAUSE_S if classified.reason == "account" else _PAUSE_S
             self.not_before[candidate] = now + min(pause_s, _MAX_PAUSE_S)
         elif classified.reason == PATH:  # other endpoints may work
-            self.not_before[candidate, call.endpoint] = now + _MAX_PAUSE_S
+            self.not_before[candidate, call.request.endpoint] = now + _MAX_PAUSE_S
         call.attempts += failure.sendings - 1
         if failure.cause == RESET:
-            for body in (call.body,) if call.batch is None else call.batch.source_bodies():
+            for body in (call.request.body,) if call.batch is None else call.batch.source_bodies():
                 self.poison.record_death(body, candidate.upstream, now, failure.sendings)
 
 
@@ -163,7 +163,7 @@ def _known_failure(call: Call, reason: str, again: bool) -> bool:
     """
     if reason != "server_error":
         return False
-    return again or client_retries(call.headers.get("x-stainless-retry-count")) > 0
+    return again or client_retries(call.request.headers.get("x-stainless-retry-count")) > 0
 
 
 class _StreamEnd:
@@ -180,21 +180,21 @@ class _StreamEnd:
 
     def settle(self, call: Call, now: float) -> None:
         upstream, model = self._candidate.upstream, self._candidate.model
-        result = _STREAM_RESULTS.get(call.outcome, "retryable")
+        result = _STREAM_RESULTS.get(call.response.outcome, "retryable")
         self._attempt.metrics.attempt(upstream, result)(1)
         breakers = self._attempt.health[upstream].breakers
         if result == "success":
             breakers.failures.answered()
         if result == "retryable":
             sentence = f"Upstream `{upstream}` did not finish a stream."
-            if call.error is not None:
-                sentence = call.error.logged or call.error.message
-            call.failures += (FailedAttempt(upstream, model, call.outcome, sentence),)
+            if call.response.error is not None:
+                sentence = call.response.error.logged or call.response.error.message
+            call.failures += (FailedAttempt(upstream, model, call.response.outcome, sentence),)
             breakers.failures.failed(now, sentence)
-            breakers.record_failure(model, call.endpoint, now, self._permit)
+            breakers.record_failure(model, call.request.endpoint, now, self._permit)
         elif self._recorded:
             return
         elif result == "success":
-            breakers.record_success(model, call.endpoint, now, self._permit)
+            breakers.record_success(model, call.request.endpoint, now, self._permit)
         else:
-            breakers.of(model, call.endpoint).record("none", now, self._permit)
+            breakers.of(model, call.request.endpoint).record("none", now, self._permit)

@@ -18,26 +18,24 @@ def attempts(attempt: AttemptRunner) -> Layer:
     def layer(inner: Handler) -> Handler:
         # Every call runs through here, so the first attempt has no frame or wrapper of its own.
         async def handle(call: Call) -> Reply | Rejection:
-            candidate, now = call.candidate, call.ready_at
-            if candidate is None:
-                raise AssertionError("the gates above set the candidate")
+            candidate, now = call.routing.candidate, call.timing.ready_at
             health, attempts_before = attempt.health[candidate.upstream], call.attempts
-            if call.sent_at:
+            if call.timing.sent_at:
                 # A layer around this one sends it again, to another model: it is no new request.
-                now, call.sent_at, call.answered_at = attempt.clock(), 0.0, 0.0
-            elif (sent := call.headers.get("x-stainless-retry-count")) is None or not client_retries(sent):
+                now, call.timing.sent_at, call.timing.answered_at = attempt.clock(), 0.0, 0.0
+            elif (sent := call.request.headers.get("x-stainless-retry-count")) is None or not client_retries(sent):
                 # Even while the breaker is open, or nothing would pay for the retries of failed probes.
                 health.budget.deposit(now)
             if now < attempt.poison.suspending_until:
-                seconds = attempt.poison.suspended_for(call.body, now)
+                seconds = attempt.poison.suspended_for(call.request.body, now)
                 if seconds is not None:
                     return suspended(seconds)
             try:
-                breaker = health.breakers.scopes[candidate.model, call.endpoint]
+                breaker = health.breakers.scopes[candidate.model, call.request.endpoint]
             except KeyError:
-                breaker = health.breakers.of(candidate.model, call.endpoint)
+                breaker = health.breakers.of(candidate.model, call.request.endpoint)
             permit = breaker.acquire(now)
-            if not permit or (attempt.not_before and attempt.busy(candidate, call.endpoint, now)):
+            if not permit or (attempt.not_before and attempt.busy(candidate, call.request.endpoint, now)):
                 return await RetryLoop(attempt, inner, call).on_breaker_open(permit)
             try:
                 reply = await inner(call)
@@ -48,7 +46,7 @@ def attempts(attempt: AttemptRunner) -> Layer:
                 attempt.left(call, candidate, permit, attempts_before)
                 raise
             if type(reply) is Reply and reply.stream is None:
-                now = call.answered_at or attempt.clock()
+                now = call.timing.answered_at or attempt.clock()
                 breaker.record("success", now, permit)
                 if health.breakers.troubled:
                     health.breakers.answered(breaker, now)

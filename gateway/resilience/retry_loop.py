@@ -45,18 +45,16 @@ def suspended(seconds: float) -> Rejection:
 class RetryLoop:
     """Attempts until there is a reply, a rejection, or the last failure, which is raised.
 
-    `call.candidate` is the upstream of the first attempt. A loop serves one call, through one of `on_...`.
+    `call.routing.candidate` is the upstream of the first attempt. A loop serves one call, through one of `on_...`.
     """
 
     def __init__(self, attempt: AttemptRunner, inner: Handler, call: Call) -> None:
-        if call.route is None:
-            raise AssertionError("the gates above set the route")
-        sent = client_retries(call.headers.get("x-stainless-retry-count"))
+        sent = client_retries(call.request.headers.get("x-stainless-retry-count"))
         self._attempt = attempt
         self._inner = inner
         self._call = call
-        self._route: Route = call.route
-        self._plan = RetryPlan(call.route, own_attempts(attempt.policy.attempts, sent), call.candidates)
+        self._route: Route = call.routing.route
+        self._plan = RetryPlan(call.routing.route, own_attempts(attempt.policy.attempts, sent), call.routing.candidates)
         self._retries = 0
         self._permit = 0  # from the breaker of the candidate picked last
         self._tried: set[Candidate] = set()
@@ -81,7 +79,7 @@ class RetryLoop:
         if self._next is None and permit:
             self._permit, self._next = permit, NextAttempt(first, self._route, now)
         elif permit:
-            self._attempt.breaker(first, self._call.endpoint).record("none", now, permit)
+            self._attempt.breaker(first, self._call.request.endpoint).record("none", now, permit)
         if self._next is None and (rejection := self._probe(now)) is not None:
             return rejection
         return await self._run()
@@ -130,8 +128,8 @@ class RetryLoop:
             if not self._skipped:
                 self._classified = classify(self._outcome)
                 self._tried.add(self._candidate())
-                self._call.max_wait_s = math.inf  # from now on the plan decides where it may go
-                seconds = self._attempt.poison.suspended_for(self._call.body, self._attempt.clock())
+                self._call.routing.max_wait_s = math.inf  # from now on the plan decides where it may go
+                seconds = self._attempt.poison.suspended_for(self._call.request.body, self._attempt.clock())
                 if seconds is not None and self._worth_retrying(self._outcome):
                     return suspended(seconds)
             raise self._outcome
@@ -142,7 +140,7 @@ class RetryLoop:
     async def _send(self, picked: NextAttempt) -> Reply | Rejection | UpstreamFailure:
         if picked.route is not self._route:
             self._attempt.metrics.fallback(self._route.name, picked.route.name)
-        self._call.candidate = picked.candidate
+        self._call.routing.candidate = picked.candidate
         try:
             return await self._attempt(
                 self._inner,
@@ -164,7 +162,7 @@ class RetryLoop:
         if classified.retry_scope == "overflow":
             # One of several merged requests is too long: each is sent by itself instead.
             return batch is None or len(batch.source_bodies()) == 1
-        if classified.reason == PATH and self._call.endpoint == BATCH_CHAT:
+        if classified.reason == PATH and self._call.request.endpoint == BATCH_CHAT:
             return False  # the engine offered that before: each request is sent as its client sent it
         return classified.retry_scope != "never"
 
@@ -172,9 +170,9 @@ class RetryLoop:
         """`wait`: picks the next candidate and returns the seconds until it may be called."""
         now, candidate = self._attempt.clock(), self._candidate()
         if self._outcome is MOVED:
-            # It has left this queue for the first of `call.candidates`, and may come back if that one fails.
+            # It has left this queue for the first of `call.routing.candidates`, and may come back if that one fails.
             # Having given up its position, it must not be sent back to the end of the queue by chance.
-            self._plan.order = self._call.candidates
+            self._plan.order = self._call.routing.candidates
             self._next = self._plan.next(
                 now,
                 lambda target: target is not candidate and self._admits(target, last_resort=True),
@@ -208,9 +206,9 @@ class RetryLoop:
         call, classified = self._call, self._fresh_failure()
         if classified is not None:
             self._attempt.metrics.retry(self._candidate().upstream, classified.reason)
-        if call.sent_at:
-            call.ready_at += self._attempt.clock() - call.sent_at
-            call.sent_at = 0.0  # a client that leaves before the next attempt pays for none
+        if call.timing.sent_at:
+            call.timing.ready_at += self._attempt.clock() - call.timing.sent_at
+            call.timing.sent_at = 0.0  # a client that leaves before the next attempt pays for none
 
     async def _pause(self, seconds: float) -> None:
         """`sleep`. The breaker's permit is not held meanwhile, so it may refuse afterwards."""
@@ -220,7 +218,7 @@ class RetryLoop:
         attempt, candidate, begun = self._attempt, self._next.candidate, self._attempt.clock()
         self._return_permit(candidate)
         await attempt.sleep(seconds)
-        self._call.ready_at += attempt.clock() - begun
+        self._call.timing.ready_at += attempt.clock() - begun
         if not self._admits(candidate):
             self._plan.exclude(candidate)
             self._skipped = True
@@ -243,7 +241,7 @@ class RetryLoop:
 
     def _probe(self, now: float) -> Rejection | None:
         """Every breaker is open: one call a second probes the upstream due first, others are rejected."""
-        endpoint = self._call.endpoint
+        endpoint = self._call.request.endpoint
         candidate = min(self._plan.order, key=lambda each: self._attempt.breaker(each, endpoint).wait(now))
         breaker = self._attempt.breaker(candidate, endpoint)
         self._permit = breaker.acquire(now, last_resort=True)
@@ -269,11 +267,11 @@ class RetryLoop:
 
     def _deadline(self, candidate: Candidate) -> float:
         total_s = self._attempt.health[candidate.upstream].total_s
-        return min(self._call.deadline, self._call.accepted_at + total_s)
+        return min(self._call.timing.deadline, self._call.timing.accepted_at + total_s)
 
     def _admits(self, candidate: Candidate, *, last_resort: bool = False) -> bool:
-        breaker, now = self._attempt.breaker(candidate, self._call.endpoint), self._attempt.clock()
-        if candidate not in self._tried and self._attempt.busy(candidate, self._call.endpoint, now):
+        breaker, now = self._attempt.breaker(candidate, self._call.request.endpoint), self._attempt.clock()
+        if candidate not in self._tried and self._attempt.busy(candidate, self._call.request.endpoint, now):
             return False
         if not affordable(self._call, candidate) or not self._capable(candidate) or not self._fits(candidate):
             return False
@@ -285,25 +283,28 @@ class RetryLoop:
         if candidate.capabilities is None:
             return True
         if self._needs is None:
-            self._needs = needs(self._call.body)
+            self._needs = needs(self._call.request.body)
         return self._needs <= candidate.capabilities
 
     def _fits(self, candidate: Candidate) -> bool:
         """Whether the prompt fits the window of a fallback's candidate; the router has checked its own."""
         window, estimate = candidate.context_window, self._attempt.estimate
-        if window is None or estimate is None or self._call.endpoint != CHAT or candidate in self._route.candidates:
+        if (
+            window is None
+            or estimate is None
+            or self._call.request.endpoint != CHAT
+            or candidate in self._route.candidates
+        ):
             return True
-        return (self._call.estimate or estimate(self._call)).input <= window
+        return (self._call.usage.estimate or estimate(self._call)).input <= window
 
     def _return_permit(self, candidate: Candidate) -> None:
         """The candidate picked last is not called."""
-        breaker = self._attempt.breaker(candidate, self._call.endpoint)
+        breaker = self._attempt.breaker(candidate, self._call.request.endpoint)
         breaker.record("none", self._attempt.clock(), self._permit)
 
     def _candidate(self) -> Candidate:
-        if self._call.candidate is None:
-            raise AssertionError("the gates above set the candidate")
-        return self._call.candidate
+        return self._call.routing.candidate
 
 
 def _no_slot(outcome: Reply | Rejection) -> bool:

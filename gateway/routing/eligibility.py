@@ -62,10 +62,10 @@ def roomy(candidates: Sequence[Candidate], estimate: TokenEstimate, endpoint: st
 
 def affordable(call: Call, candidate: Candidate) -> bool:
     """Return whether the expected cost at this candidate is within the call's ceiling."""
-    if call.ceiling is None:
+    if call.routing.ceiling is None:
         return True
-    nanos = expected(call.estimate, candidate)
-    return nanos is not None and nanos <= call.ceiling
+    nanos = expected(call.usage.estimate, candidate)
+    return nanos is not None and nanos <= call.routing.ceiling
 
 
 def expected_all(estimate: TokenEstimate, candidates: Sequence[Candidate]) -> list[int | None]:

@@ -105,9 +105,9 @@ class UpstreamLoads:
 
 
 def _tokens(call: Call) -> int:
-    return 1 if call.estimate is None else max(1, call.estimate.input + call.estimate.output)
+    return 1 if call.usage.estimate is None else max(1, call.usage.estimate.input + call.usage.estimate.output)
 
 
 def _waiter(call: Call, now: float) -> Waiter:
-    key = "" if call.caller is None else call.caller.name
-    return Waiter(key, call.priority, _tokens(call), call.deadline, now)
+    key = call.caller.name
+    return Waiter(key, call.priority, _tokens(call), call.timing.deadline, now)

@@ -50,7 +50,7 @@ class RoutingRule(NamedTuple):
 
 
 class RequestInspectors(NamedTuple):
-    """Functions that inspect a call's body. `estimate` fills in `call.estimate`."""
+    """Functions that inspect a call's body. `estimate` fills in `call.usage.estimate`."""
 
     needs: Callable[[bytes], frozenset[str]]
     prefixes: Callable[[bytes, str, str], HashedPrefix]
@@ -73,7 +73,7 @@ class Selection(NamedTuple):
 
 
 class Router:
-    """Gate that sets `call.candidate` and `call.candidates`."""
+    """Gate that sets `call.routing.candidate` and `call.routing.candidates`."""
 
     def __init__(
         self,
@@ -106,11 +106,11 @@ class Router:
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Pick a candidate, or reject a call that none can serve."""
-        route = call.route
-        rule = self._rules.get(route.name) if route is not None else None
-        if route is None or rule is None or (call.ceiling is None and rule.plain):
+        route = call.routing.route
+        rule = self._rules.get(route.name)
+        if rule is None or (call.routing.ceiling is None and rule.plain):
             return None
-        needed = self._inspectors.needs(call.body) if rule.needs else frozenset()
+        needed = self._inspectors.needs(call.request.body) if rule.needs else frozenset()
         able = capable(route.candidates, needed)
         if not able:
             return self._use_fallback(call, route, needed, now)
@@ -119,8 +119,8 @@ class Router:
             return fit
         picked, request_hash = self._pick(call, rule, fit, now)
         # Whether the others are usable is checked when it is their turn.
-        if rule.spill_s is not None or not self._usable(picked.order[0], call.endpoint, now):
-            usable = [candidate for candidate in fit if self._usable(candidate, call.endpoint, now)]
+        if rule.spill_s is not None or not self._usable(picked.order[0], call.request.endpoint, now):
+            usable = [candidate for candidate in fit if self._usable(candidate, call.request.endpoint, now)]
             if 0 < len(usable) < len(fit) and rule.kind == "complexity":
                 picked = picked._replace(order=[one for one in picked.order if one in usable])
             elif 0 < len(usable) < len(fit):
@@ -129,7 +129,7 @@ class Router:
                 picked = self._spilled(call, rule.kind, picked, fit, rule.spill_s, now)
             picked.order.extend([candidate for candidate in fit if candidate not in picked.order])
         first = picked.order[0]
-        call.candidate, call.candidates = first, picked.order
+        call.routing.candidate, call.routing.candidates = first, picked.order
         self._announce(call, route, picked)
         if request_hash is not None:
             self._prefixes.note(request_hash, replica_of(first))
@@ -137,21 +137,23 @@ class Router:
         return None
 
     def spills(self, call: Call, now: float) -> bool:
-        """Return whether another candidate takes a call that has waited `call.max_wait_s`."""
-        waited_s = call.max_wait_s
-        if call.route is None or not self._spill.moves(call, now):
+        """Return whether another candidate takes a call that has waited `call.routing.max_wait_s`."""
+        waited_s = call.routing.max_wait_s
+        if not self._spill.moves(call, now):
             return False
-        picked = Selection(list(call.candidates), "spill", f"; waited={waited_s:.1f}s")
-        self._announce(call, call.route, picked)
+        picked = Selection(list(call.routing.candidates), "spill", f"; waited={waited_s:.1f}s")
+        self._announce(call, call.routing.route, picked)
         return True
 
     def record_end(self, call: Call, picked: Candidate, request_hash: int | None, now: float) -> None:
         """Learn from a call at its end; `picked` was its first choice."""
-        candidate = call.candidate
-        if candidate is None or not call.attempts:
+        candidate = call.routing.candidate
+        if not call.attempts:
             return
-        if call.answered_at > call.sent_at:
-            self._loads.learn(candidate.upstream, call.stream, call.answered_at - call.sent_at, now)
+        if call.timing.answered_at > call.timing.sent_at:
+            self._loads.learn(
+                candidate.upstream, call.request.stream, call.timing.answered_at - call.timing.sent_at, now
+            )
         if request_hash is not None and candidate is not picked:
             self._prefixes.note(request_hash, replica_of(candidate))
 
@@ -166,7 +168,7 @@ class Router:
         if kind == "complexity" and picked.order[0] not in homes:
             return picked  # too hard for the preferred ones
         if len(fit) > 1:
-            call.max_wait_s = bound_s
+            call.routing.max_wait_s = bound_s
         order, wait = self._spill.arrange(call, picked.order, homes, bound_s, now)
         if wait is None:
             return picked._replace(order=order)
@@ -181,8 +183,10 @@ class Router:
             too_expensive = too_expensive or (bool(able) and not fit)
             if fit:
                 # A single candidate: a fallback gets one attempt, and after a failure the next ones follow.
-                first = next((candidate for candidate in fit if self._usable(candidate, call.endpoint, now)), fit[0])
-                call.candidate, call.candidates = first, (first,)
+                first = next(
+                    (candidate for candidate in fit if self._usable(candidate, call.request.endpoint, now)), fit[0]
+                )
+                call.routing.candidate, call.routing.candidates = first, (first,)
                 self._fallback(route.name, fallback.name)
                 self._announce(call, route, Selection([first], "fallback", f"; model={fallback.name}"))
                 call.lease.hold(_SelectionHold(self, None, first))
@@ -191,12 +195,12 @@ class Router:
 
     def _fitting(self, call: Call, rule: RoutingRule, fit: Sequence[Candidate]) -> Sequence[Candidate] | Rejection:
         """Return those of `fit` that the key can pay for and that have room for the call."""
-        if call.ceiling is not None:
+        if call.routing.ceiling is not None:
             fit = [candidate for candidate in fit if affordable(call, candidate)]
             if not fit:
                 return _TOO_EXPENSIVE
         if rule.measures and len(fit) > 1:
-            fit = roomy(fit, call.estimate or self._inspectors.estimate(call), call.endpoint)
+            fit = roomy(fit, call.usage.estimate or self._inspectors.estimate(call), call.request.endpoint)
         return fit
 
     def _pick(
@@ -207,11 +211,11 @@ class Router:
             return Selection(list(candidates), "priority"), None
         if rule.kind == "weighted":
             return Selection(weighted(candidates, self._rng), "weighted"), None
-        scorer = self._scorers.get(call.model)
+        scorer = self._scorers.get(call.request.model)
         if rule.kind == "complexity" and scorer is not None:
             return scorer.pick(call, candidates, now), None
-        owner = call.caller.name if call.caller is not None else ""
-        prefixes = self._inspectors.prefixes(call.body, call.endpoint, owner)
+        owner = call.caller.name
+        prefixes = self._inspectors.prefixes(call.request.body, call.request.endpoint, owner)
         match = self._prefixes.find(prefixes)
         warm = candidate_at(match.replica, candidates) if match is not None else None
         request_hash = prefixes.hashes[-1] if prefixes.hashes else None
@@ -230,7 +234,7 @@ class Router:
             ranked = sorted(range(len(calls)), key=calls.__getitem__)
             rest = [candidates[number] for number in ranked if candidates[number] is not warm]
             return Selection([warm, *rest], "affinity")
-        fullness = loads.fullness(names, calls, call.stream, now)
+        fullness = loads.fullness(names, calls, call.request.stream, now)
         order = least_loaded(candidates, fullness, self._last_picks, self._rng)
         self._picks += 1
         self._last_picks[order[0]] = self._picks
@@ -240,7 +244,7 @@ class Router:
         self, call: Call, candidates: Sequence[Candidate], warm: Candidate | None, share: float, now: float
     ) -> Selection:
         """`warm` has cached this share of the request."""
-        estimate = call.estimate or self._inspectors.estimate(call)
+        estimate = call.usage.estimate or self._inspectors.estimate(call)
         cached = int(share * estimate.input)
         costs = expected_all(estimate, candidates)
         first = None
@@ -266,8 +270,8 @@ class Router:
     def _announce(self, call: Call, route: Route, picked: Selection) -> None:
         """Count the decision, and set its header."""
         self._count(route.name, picked.order[0].upstream, picked.reason)
-        over_budget = call.ceiling is not None and not all(affordable(call, one) for one in route.candidates)
-        call.response_notes[HEADER] = picked.reason + picked.detail + ("; budget" if over_budget else "")
+        over_budget = call.routing.ceiling is not None and not all(affordable(call, one) for one in route.candidates)
+        call.response.notes[HEADER] = picked.reason + picked.detail + ("; budget" if over_budget else "")
 
 
 class _SelectionHold:

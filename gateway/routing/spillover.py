@@ -38,7 +38,7 @@ def _price_level(candidate: Candidate) -> tuple[bool, bool, int]:
 
 
 class SpillOver:
-    """Decides when a call arrives, and again when it has waited. `estimate` fills in `call.estimate`."""
+    """Decides when a call arrives, and again when it has waited. `estimate` fills in `call.usage.estimate`."""
 
     def __init__(self, loads: UpstreamLoads, usable: Usable, estimate: Callable[[Call], object]) -> None:
         self._loads = loads
@@ -53,7 +53,7 @@ class SpillOver:
         far = [candidate for candidate in order if candidate not in homes]
         if not near or not far:
             return SpillOrder(order, None)
-        if call.estimate is None and self._loads.saturated(near[0].upstream, now):
+        if call.usage.estimate is None and self._loads.saturated(near[0].upstream, now):
             self._estimate(call)
         wait, best = math.inf, near[0]
         for candidate in near:
@@ -73,13 +73,13 @@ class SpillOver:
     def moves(self, call: Call, now: float) -> bool:
         """Return whether another candidate takes the call at once, after it has waited too long.
 
-        That candidate is then first in `call.candidates`, and the call moves no second time.
+        That candidate is then first in `call.routing.candidates`, and the call moves no second time.
         """
-        for target in call.candidates:
-            if target is call.candidate or not self._usable(target, call.endpoint, now):
+        for target in call.routing.candidates:
+            if target is call.routing.candidate or not self._usable(target, call.request.endpoint, now):
                 continue
             if self._loads.takes(call, target.upstream, now):
-                call.candidates = (target, *(one for one in call.candidates if one is not target))
-                call.max_wait_s = math.inf
+                call.routing.candidates = (target, *(one for one in call.routing.candidates if one is not target))
+                call.routing.max_wait_s = math.inf
                 return True
         return False

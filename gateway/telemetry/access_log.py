@@ -71,39 +71,39 @@ def record_of(call: Call, now: float) -> AccessRecord:
     """The record of a call, without its wall-clock time; `now` in monotonic seconds."""
     record = AccessRecord(
         "",
-        LEVELS.get(call.outcome, "info"),
+        LEVELS.get(call.response.outcome, "info"),
         "request",
-        call.request_id,
-        call.endpoint,
-        call.route.name if call.route is not None else call.model[:_MAX_MODEL_CHARACTERS] or None,
-        call.caller.name if call.caller is not None else None,
-        call.status,
-        call.outcome,
-        call.stream,
-        _ms(now - call.accepted_at),
+        call.request.id,
+        call.request.endpoint,
+        call.routing.route.name or call.request.model[:_MAX_MODEL_CHARACTERS] or None,
+        call.caller.name or None,
+        call.response.status,
+        call.response.outcome,
+        call.request.stream,
+        _ms(now - call.timing.accepted_at),
     )
-    if call.candidate is not None and call.attempts:
-        record.upstream, record.model_served = call.candidate.upstream, call.candidate.model
+    if call.attempts:
+        record.upstream, record.model_served = call.routing.candidate.upstream, call.routing.candidate.model
         record.attempts = call.attempts
-    if call.attempts or call.queue_s:
-        record.queue_ms = _ms(call.queue_s)
-    if call.answered_at:
+    if call.attempts or call.timing.queue_s:
+        record.queue_ms = _ms(call.timing.queue_s)
+    if call.timing.answered_at:
         record.overhead_ms = _ms(call.overhead_s(now))
-    if call.first_token_at:
-        record.ttft_ms = _ms(call.first_token_at - call.sent_at)
+    if call.timing.first_token_at:
+        record.ttft_ms = _ms(call.timing.first_token_at - call.timing.sent_at)
     _add_usage(record, call)
-    if call.finish == "length":
-        record.finish = call.finish
+    if call.response.finish == "length":
+        record.finish = call.response.finish
     if call.batch_size > 1:
         record.batch_size = call.batch_size
     record.cache = call.cached_by
     if call.trace is not None:
         record.trace_id = f"{call.trace.trace_id:032x}"
-    if call.response_notes:
-        record.route = call.response_notes.get("x-sluice-routing", "")
-        record.context = call.response_notes.get("x-sluice-overflow", "")
-    if call.error is not None:
-        _add_error(record, call, call.error)
+    if call.response.notes:
+        record.route = call.response.notes.get("x-sluice-routing", "")
+        record.context = call.response.notes.get("x-sluice-overflow", "")
+    if call.response.error is not None:
+        _add_error(record, call, call.response.error)
     elif call.failures:
         record.failures = [f"{each.upstream}/{each.model} {each.result}" for each in call.failures]
     return record
@@ -120,15 +120,15 @@ def _add_error(record: AccessRecord, call: Call, error: Rejection) -> None:
 
 
 def _add_usage(record: AccessRecord, call: Call) -> None:
-    tokens = call.tokens
+    tokens = call.usage.tokens
     if tokens is not None:
         record.input_tokens, record.output_tokens = tokens.input, tokens.output
         record.cached_tokens = tokens.cached_input
-    elif call.estimated and call.estimate is not None:
-        record.input_tokens, record.output_tokens = call.estimate.input, call.generated
+    elif call.usage.estimated and call.usage.estimate is not None:
+        record.input_tokens, record.output_tokens = call.usage.estimate.input, call.usage.generated
         record.usage = "estimated"
-    if call.cost is not None:
-        record.cost_usd = call.cost / NANO
+    if call.usage.cost is not None:
+        record.cost_usd = call.usage.cost / NANO
 
 
 def as_json(record: AccessRecord, unix: float) -> str:

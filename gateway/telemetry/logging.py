@@ -54,7 +54,7 @@ def _report_dropped(lines: int) -> None:
 
 def access(call: Call, now: float) -> None:
     """Log one finished call."""
-    if logger.isEnabledFor(_NUMBERS.get(call.outcome, logging.INFO)):
+    if logger.isEnabledFor(_NUMBERS.get(call.response.outcome, logging.INFO)):
         stream = output()
         stream.write(_render(record_of(call, now), unix()))
         stream.flush()

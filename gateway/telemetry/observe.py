@@ -33,14 +33,14 @@ class RequestMetrics:
 
     def settle(self, call: Call, now: float) -> None:
         """Count, time and log the call."""
-        model = call.route.name if call.route is not None else OTHER
-        upstream = call.candidate.upstream if call.candidate is not None and call.attempts else NO_UPSTREAM
-        labels = (model, call.endpoint, upstream, call.status, call.outcome)
+        model = call.routing.route.name or OTHER
+        upstream = call.routing.candidate.upstream if call.attempts else NO_UPSTREAM
+        labels = (model, call.request.endpoint, upstream, call.response.status, call.response.outcome)
         count, observe_duration = self._end_series.get(labels) or self._make_end_series(*labels)
         count(1)
-        observe_duration(now - call.accepted_at)
-        if call.answered_at:
-            self._overhead(call.endpoint)(call.overhead_s(now))
+        observe_duration(now - call.timing.accepted_at)
+        if call.timing.answered_at:
+            self._overhead(call.request.endpoint)(call.overhead_s(now))
         if upstream:
             self._observe_answer(call, model, upstream, now)
         self._log(call, now)
@@ -53,24 +53,24 @@ class RequestMetrics:
         return series
 
     def _observe_answer(self, call: Call, model: str, upstream: str, now: float) -> None:
-        if call.first_token_at:
-            self._first_token(model, call.endpoint, upstream)(call.first_token_at - call.sent_at)
-        for attempt in call.failed_usage:
+        if call.timing.first_token_at:
+            self._first_token(model, call.request.endpoint, upstream)(call.timing.first_token_at - call.timing.sent_at)
+        for attempt in call.usage.failed:
             if not attempt.estimated:
                 self._count(model, attempt.candidate.upstream, attempt.tokens)
-        tokens = call.tokens
+        tokens = call.usage.tokens
         if tokens is None:
             return
-        if call.first_token_at and tokens.output > 1:
-            per_token_s = (now - call.first_token_at) / (tokens.output - 1)
-            self._per_token(model, call.endpoint, upstream)(per_token_s)
+        if call.timing.first_token_at and tokens.output > 1:
+            per_token_s = (now - call.timing.first_token_at) / (tokens.output - 1)
+            self._per_token(model, call.request.endpoint, upstream)(per_token_s)
         input_, output, cached, reasoning, written, _ = tokens
         if input_ > 0:
-            observe, count = self._series_of(model, call.endpoint, upstream, "input")
+            observe, count = self._series_of(model, call.request.endpoint, upstream, "input")
             observe(input_)
             count(input_)
         if output > 0:
-            observe, count = self._series_of(model, call.endpoint, upstream, "output")
+            observe, count = self._series_of(model, call.request.endpoint, upstream, "output")
             observe(output)
             count(output)
         if cached or reasoning or written:

@@ -19,7 +19,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from gateway import __version__
-from gateway.core.call import Call
+from gateway.core.call import UNROUTED, Call
+from gateway.core.caller import STRANGER
 from gateway.core.clock import Clock
 from gateway.core.trace import AttemptRecord, Trace
 from gateway.core.units import NANO, usd
@@ -67,15 +68,15 @@ class SpanExporter:
         offset = self._unix() - now
         parent = _context(trace, trace.parent_id, remote=True) if trace.parent_id else None
         context = _context(trace, trace.span_id)
-        failed = call.outcome in _FAILED
-        status = Status(StatusCode.ERROR, call.outcome) if failed else _UNSET
-        times = (call.accepted_at + offset, now + offset)
+        failed = call.response.outcome in _FAILED
+        status = Status(StatusCode.ERROR, call.response.outcome) if failed else _UNSET
+        times = (call.timing.accepted_at + offset, now + offset)
         attributes = _call_attributes(call)
-        name = f"{attributes['http.request.method']} {call.endpoint}"
+        name = f"{attributes['http.request.method']} {call.request.endpoint}"
         self._end(name, context, parent, SpanKind.SERVER, attributes, status, *times)
         for attempt in trace.attempts:
             self._end_attempt(call, trace, context, attempt, now, offset)
-        waited_s = call.queue_s - trace.waited_s
+        waited_s = call.timing.queue_s - trace.waited_s
         if waited_s > 0.0:
             self._end_queue(trace, context, waited_s, now + offset)
 
@@ -95,8 +96,8 @@ class SpanExporter:
         if attempt.waited_s > 0.0:
             self._end_queue(trace, parent, attempt.waited_s, began)
         error = attempt.error
-        if not attempt.ended and call.outcome in _FAILED:
-            error = call.outcome
+        if not attempt.ended and call.response.outcome in _FAILED:
+            error = call.response.outcome
         attributes = self._attempt_attributes(call, attempt)
         if error:
             attributes["error.type"] = error
@@ -114,14 +115,14 @@ class SpanExporter:
     def _attempt_attributes(self, call: Call, attempt: AttemptRecord) -> Attributes:
         upstream = self._attributes_of(attempt.upstream)
         attributes: Attributes = {
-            "gen_ai.operation.name": OPERATIONS.get(call.endpoint, "chat"),
+            "gen_ai.operation.name": OPERATIONS.get(call.request.endpoint, "chat"),
             "gen_ai.provider.name": upstream.provider,
             "gen_ai.request.model": attempt.model,
             "server.address": upstream.host,
             "server.port": upstream.port,
             "sluice.upstream": attempt.upstream,
         }
-        if call.stream:
+        if call.request.stream:
             attributes["gen_ai.request.stream"] = True
         if call.batch_size > 1:
             attributes["sluice.batch_size"] = call.batch_size
@@ -160,34 +161,34 @@ def _context(trace: Trace, span_id: int, *, remote: bool = False) -> SpanContext
 
 def _call_attributes(call: Call) -> Attributes:
     attributes: Attributes = {
-        "http.request.method": "POST" if call.endpoint in OPERATIONS else "GET",
-        "http.route": call.endpoint,
-        "http.response.status_code": call.status,
-        "sluice.request_id": call.request_id,
-        "sluice.outcome": call.outcome,
+        "http.request.method": "POST" if call.request.endpoint in OPERATIONS else "GET",
+        "http.route": call.request.endpoint,
+        "http.response.status_code": call.response.status,
+        "sluice.request_id": call.request.id,
+        "sluice.outcome": call.response.outcome,
         "sluice.attempts": call.attempts,
-        "sluice.queue_ms": round(call.queue_s * 1000, 3),
+        "sluice.queue_ms": round(call.timing.queue_s * 1000, 3),
     }
-    if call.caller is not None:
+    if call.caller is not STRANGER:
         attributes["sluice.key"] = call.caller.name
-    if call.route is not None:
-        attributes["sluice.model"] = call.route.name
+    if call.routing.route is not UNROUTED:
+        attributes["sluice.model"] = call.routing.route.name
     if call.cached_by:
         attributes["sluice.cache"] = call.cached_by
-    if call.cost is not None:
-        attributes["sluice.cost_usd"] = usd(call.cost)
-    if call.outcome in _FAILED:
-        attributes["error.type"] = call.outcome
+    if call.usage.cost is not None:
+        attributes["sluice.cost_usd"] = usd(call.usage.cost)
+    if call.response.outcome in _FAILED:
+        attributes["error.type"] = call.response.outcome
     return attributes
 
 
 def _answer_attributes(call: Call) -> Attributes:
     attributes: Attributes = {}
-    if call.tokens is not None:
-        attributes["gen_ai.usage.input_tokens"] = call.tokens.input
-        attributes["gen_ai.usage.output_tokens"] = call.tokens.output
-    if call.first_token_at:
-        attributes["gen_ai.response.time_to_first_chunk"] = round(call.first_token_at - call.sent_at, 6)
-    if call.finish:
-        attributes["gen_ai.response.finish_reasons"] = (call.finish,)
+    if call.usage.tokens is not None:
+        attributes["gen_ai.usage.input_tokens"] = call.usage.tokens.input
+        attributes["gen_ai.usage.output_tokens"] = call.usage.tokens.output
+    if call.timing.first_token_at:
+        attributes["gen_ai.response.time_to_first_chunk"] = round(call.timing.first_token_at - call.timing.sent_at, 6)
+    if call.response.finish:
+        attributes["gen_ai.response.finish_reasons"] = (call.response.finish,)
     return attributes

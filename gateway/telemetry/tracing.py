@@ -27,7 +27,7 @@ class Tracing:
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Admit the call, and start its trace if it is traced."""
-        parent = traceparent.read(call.headers.get("traceparent"))
+        parent = traceparent.read(call.request.headers.get("traceparent"))
         if parent is None and self._rng.random() < self._sample:
             call.trace = Trace(self._rng.getrandbits(128) or 1, 0, self._span_id())
         elif parent is not None and parent.sampled:
@@ -41,13 +41,13 @@ class Tracing:
         trace = call.trace
         if trace is None:
             return
-        if not trace.attempts and call.attempts and call.candidate is not None:
+        if not trace.attempts and call.attempts:
             # Its answer came from an upstream call shared with other callers.
-            upstream, model = call.candidate.upstream, call.candidate.model
-            shared = AttemptRecord(self._span_id(), upstream, model, call.queue_s, call.sent_at)
-            shared.ended = call.answered_at
+            upstream, model = call.routing.candidate.upstream, call.routing.candidate.model
+            shared = AttemptRecord(self._span_id(), upstream, model, call.timing.queue_s, call.timing.sent_at)
+            shared.ended = call.timing.answered_at
             trace.attempts.append(shared)
-            trace.waited_s = call.queue_s
+            trace.waited_s = call.timing.queue_s
         self._export(call, trace, now)
 
     def __call__(self, inner: Handler) -> Handler:
@@ -60,13 +60,11 @@ class Tracing:
         return handle
 
     async def _traced(self, inner: Handler, call: Call, trace: Trace) -> Reply | Rejection:
-        if call.candidate is None:
-            raise AssertionError("the gates above set it")
-        upstream, model = call.candidate.upstream, call.candidate.model
-        waited_s = call.queue_s - trace.waited_s
+        upstream, model = call.routing.candidate.upstream, call.routing.candidate.model
+        waited_s = call.timing.queue_s - trace.waited_s
         attempt = AttemptRecord(self._span_id(), upstream, model, waited_s, self._clock())
         trace.attempts.append(attempt)
-        trace.waited_s = call.queue_s
+        trace.waited_s = call.timing.queue_s
         reply = None
         try:
             reply = await inner(call)

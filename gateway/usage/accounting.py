@@ -23,18 +23,14 @@ class LedgerEntries:
 
     def record_attempt(self, call: Call, attempt: FailedUsage, cost: int | None, now: float, last: bool) -> None:
         """Record one attempt under the upstream it went to; an `AttemptRecorder`."""
-        if call.caller is None or call.route is None:
-            return
         key = call.caller.name
-        row_key = (call.day, key, call.route.name, attempt.candidate.upstream)
+        row_key = (call.usage.day, key, call.routing.route.name, attempt.candidate.upstream)
         self._ledger.add(*row_key, attempt.tokens, cost, last=last, estimated=attempt.estimated)
         (record_final if last else record_wasted)(self._ledger.savings, call, key, attempt, cost)
 
     def record_avoided(self, call: Call) -> None:
         """Record a call that made no upstream call of its own: one request without usage."""
-        if call.caller is None or call.route is None:
-            return
-        self._ledger.add(call.day, call.caller.name, call.route.name, CACHE, NOTHING, 0)
+        self._ledger.add(call.usage.day, call.caller.name, call.routing.route.name, CACHE, NOTHING, 0)
         record_avoided(self._ledger.savings, call, call.caller.name, CACHE)
 
 
@@ -58,7 +54,7 @@ class UsageAccounting:
         always: bool,
         on_attempt: tuple[AttemptRecorder, ...] = (),
     ) -> None:
-        """`estimate` fills in `call.estimate`.
+        """`estimate` fills in `call.usage.estimate`.
 
         `always`: count every call's tokens, not only those of keys with limits.
         """
@@ -73,26 +69,26 @@ class UsageAccounting:
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Admit the call; note whether its usage is needed."""
-        call.needs_usage = self._always or (call.caller is not None and call.caller.account is not None)
-        call.day = self._calendar.day(now)
+        call.usage.needed = self._always or call.caller.account is not None
+        call.usage.day = self._calendar.day(now)
         call.lease.hold(self)
         return None
 
     def settle(self, call: Call, now: float) -> None:
         """Price and record every attempt of a call that went upstream."""
-        candidate = call.candidate
-        if not call.attempts or call.cached_by or candidate is None:
+        candidate = call.routing.candidate
+        if not call.attempts or call.cached_by:
             return
-        if call.needs_usage and call.estimate is None and (call.tokens is None or call.failed_usage):
+        if call.usage.needed and call.usage.estimate is None and (call.usage.tokens is None or call.usage.failed):
             self._estimate(call)
         used = spent(call)
-        call.estimated = call.tokens is None and used is not NOTHING
-        nanos = self._record(call, FailedUsage(candidate, used, call.estimated), now, last=True)
-        if call.failed_usage:
+        call.usage.estimated = call.usage.tokens is None and used is not NOTHING
+        nanos = self._record(call, FailedUsage(candidate, used, call.usage.estimated), now, last=True)
+        if call.usage.failed:
             earlier = [self._record(call, attempt, now, last=False) for attempt in attempts_before(call)]
             priced = [cost for cost in (nanos, *earlier) if cost is not None]
             nanos = sum(priced) if priced else None
-        call.cost = nanos
+        call.usage.cost = nanos
         for record in self._on_call:
             record(call, used, now)
 
@@ -101,14 +97,13 @@ class UsageAccounting:
         price, nanos = attempt.candidate.price, None
         if price is not None:
             nanos = cost(attempt.tokens, price)
-        if call.route is not None and call.caller is not None:
-            model, upstream = call.route.name, attempt.candidate.upstream
-            if nanos:
-                self._cost(model, upstream, call.caller.name)(nanos / NANO)
-            elif nanos is None and attempt.tokens is not NOTHING:
-                self._unpriced(model, upstream)(1)
-            if attempt.estimated:
-                self._estimated(model, upstream)(1)
+        model, upstream = call.routing.route.name, attempt.candidate.upstream
+        if nanos:
+            self._cost(model, upstream, call.caller.name)(nanos / NANO)
+        elif nanos is None and attempt.tokens is not NOTHING:
+            self._unpriced(model, upstream)(1)
+        if attempt.estimated:
+            self._estimated(model, upstream)(1)
         for record in self._on_attempt:
             record(call, attempt, nanos, now, last)
         return nanos

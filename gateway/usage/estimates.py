@@ -15,7 +15,7 @@ LEARN_EVERY: Final = 8
 
 
 class TokenEstimates:
-    """Fills in `call.estimate`, and learns from the upstreams' counts."""
+    """Fills in `call.usage.estimate`, and learns from the upstreams' counts."""
 
     def __init__(self, estimator: Estimator, metrics: Metrics) -> None:
         self._estimator = estimator
@@ -25,18 +25,16 @@ class TokenEstimates:
 
     def make(self, call: Call) -> TokenEstimate:
         """Set and return the call's estimate for its candidate."""
-        candidate, caller, body = call.candidate, call.caller, call.body
-        if candidate is None or caller is None:
-            raise AssertionError("the gates above set both")
-        weight, caps = measure(body, call.endpoint)
+        candidate, caller, body = call.routing.candidate, call.caller, call.request.body
+        weight, caps = measure(body, call.request.endpoint)
         estimate = self._estimator.estimate(weight, caps, candidate.model, caller.name, body)
-        call.estimate = estimate
+        call.usage.estimate = estimate
         return estimate
 
     def book(self, call: Call, used: TokenUsage, now: float) -> None:
         """Compare the estimate with the upstream's count at the end of the call, and learn from it."""
-        estimate, candidate = call.estimate, call.candidate
-        if estimate is None or call.tokens is None or candidate is None or call.caller is None:
+        estimate, candidate = call.usage.estimate, call.routing.candidate
+        if estimate is None or call.usage.tokens is None:
             return
         if call.batch_size > 1:  # its tokens are a share of the batch, split by the estimates themselves
             return
@@ -44,6 +42,6 @@ class TokenEstimates:
         calls = self._calls[model] = self._calls.get(model, 0) + 1
         if calls > LEARN_ALL and calls % LEARN_EVERY:
             return  # learning costs more than estimating, and the factors change slowly by now
-        if call.route is not None and used.input > 0 and estimate.input > 0:
-            self._ratio(call.route.name)(used.input / estimate.input)
+        if used.input > 0 and estimate.input > 0:
+            self._ratio(call.routing.route.name)(used.input / estimate.input)
         self._estimator.learn(estimate, model, call.caller.name, used)

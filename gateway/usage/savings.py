@@ -115,23 +115,21 @@ def candidate_name(candidate: Candidate) -> str:
 
 def record_final(sums: SavingsTotals, call: Call, key: str, attempt: FailedUsage, paid: int | None) -> None:
     """Record the attempt that ended a call; it cost `paid`, None if unknown."""
-    route, tokens, size = call.route, attempt.tokens, call.batch_size
-    if route is None:
-        return
-    saving = sums.saving(call.day, key, route.name, attempt.candidate.upstream)
+    route, tokens, size = call.routing.route, attempt.tokens, call.batch_size
+    saving = sums.saving(call.usage.day, key, route.name, attempt.candidate.upstream)
     if size > 1:
         saving.merged += 1
         saving.spared += CALL_PARTS * (size - 1) // size
     if paid is None:
         saving.unpriced_input += tokens.input
         saving.unpriced_output += tokens.output
-    if call.outcome not in _SERVED:
+    if call.response.outcome not in _SERVED:
         saving.failed += 1
         saving.waste += paid or 0
         return
     price, baseline = attempt.candidate.price, None
-    if paid is not None and price is not None and _all_priced(call.failed_usage):
-        baseline = _record_alternatives(sums, call, saving, tokens, call.saved)
+    if paid is not None and price is not None and _all_priced(call.usage.failed):
+        baseline = _record_alternatives(sums, call, saving, tokens, call.usage.saved)
     if baseline is None or paid is None or price is None:
         saving.uncompared += 1
         return
@@ -139,19 +137,17 @@ def record_final(sums: SavingsTotals, call: Call, key: str, attempt: FailedUsage
     saving.plain += _uncached_cost(tokens, price) or 0
     saving.paid += paid
     saving.baseline += baseline
-    if call.saved is not None and route.baseline is not None and route.baseline.price is not None:
-        from_cache = _uncached_cost(call.saved, route.baseline.price) or 0
+    if call.usage.saved is not None and route.baseline is not None and route.baseline.price is not None:
+        from_cache = _uncached_cost(call.usage.saved, route.baseline.price) or 0
         saving.baseline -= from_cache
         saving.hit_baseline += from_cache
-        saving.hit_input += call.saved.input
-        saving.hit_output += call.saved.output
+        saving.hit_input += call.usage.saved.input
+        saving.hit_output += call.usage.saved.output
 
 
 def record_wasted(sums: SavingsTotals, call: Call, key: str, attempt: FailedUsage, paid: int | None) -> None:
     """Record a failed attempt that another one followed."""
-    if call.route is None:
-        return
-    saving = sums.saving(call.day, key, call.route.name, attempt.candidate.upstream)
+    saving = sums.saving(call.usage.day, key, call.routing.route.name, attempt.candidate.upstream)
     if paid is None:
         saving.unpriced_input += attempt.tokens.input
         saving.unpriced_output += attempt.tokens.output
@@ -161,11 +157,9 @@ def record_wasted(sums: SavingsTotals, call: Call, key: str, attempt: FailedUsag
 
 def record_avoided(sums: SavingsTotals, call: Call, key: str, upstream: str) -> None:
     """Record a call answered from the cache, or by another request's upstream call."""
-    saved = call.saved
-    if call.route is None:
-        return
-    saving = sums.saving(call.day, key, call.route.name, upstream)
-    if call.outcome != "ok" or saved is None:
+    saved = call.usage.saved
+    saving = sums.saving(call.usage.day, key, call.routing.route.name, upstream)
+    if call.response.outcome != "ok" or saved is None:
         saving.failed += 1
         return
     baseline = _record_alternatives(sums, call, saving, saved, None)
@@ -209,14 +203,14 @@ def _record_alternatives(
 
     None, with nothing recorded, if the price of the baseline or of every candidate is unknown.
     """
-    route = call.route
-    if route is None or route.baseline is None:
+    route = call.routing.route
+    if route.baseline is None:
         return None
     baseline = _total_cost(used, saved, route.baseline.price)
     if baseline is None:
         return None
-    cheapest, day, model = -1, call.day, route.name
-    for candidate in call.candidates or route.candidates:
+    cheapest, day, model = -1, call.usage.day, route.name
+    for candidate in call.routing.candidates or route.candidates:
         nanos = baseline if candidate is route.baseline else _total_cost(used, saved, candidate.price)
         if nanos is not None:
             sums.add_alternative(candidate, day, model, CANDIDATE, nanos)

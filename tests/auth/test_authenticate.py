@@ -5,8 +5,8 @@ import hashlib
 import pytest
 
 from gateway.auth.authenticate import LONGEST_KEY, Authenticate
-from gateway.core.call import CHAT, Call, Credentials
-from gateway.core.caller import Caller
+from gateway.core.call import CHAT, Call, ClientRequest, Credentials
+from gateway.core.caller import STRANGER, Caller
 from gateway.core.errors import INVALID_API_KEY, Rejection
 
 KEY = "sk-team-a-0123456789"
@@ -26,7 +26,7 @@ def gate() -> Authenticate:
 
 
 def make_call(authorization: str | None = None, x_api_key: str | None = None, api_key: str | None = None) -> Call:
-    return Call(CHAT, "id", Credentials(authorization, x_api_key, api_key), 1.0)
+    return Call(ClientRequest(CHAT, "id", Credentials(authorization, x_api_key, api_key)), 1.0)
 
 
 def rejected(gate: Authenticate, call: Call) -> Rejection:
@@ -34,7 +34,7 @@ def rejected(gate: Authenticate, call: Call) -> Rejection:
     rejection = gate.admit(call, 1.0)
     assert rejection is not None
     assert rejection.kind is INVALID_API_KEY
-    assert call.caller is None
+    assert call.caller is STRANGER
     return rejection
 
 

@@ -3,8 +3,9 @@
 import pytest
 from kit.calls import make_call
 
+from gateway.auth.authenticate import ANONYMOUS
 from gateway.auth.model_access import ModelAccess
-from gateway.core.call import Candidate, Route
+from gateway.core.call import UNROUTED, Candidate, Route
 from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND
 
@@ -26,24 +27,24 @@ def gate() -> ModelAccess:
         ("small", ONLY_SMALL, SMALL),
         ("small", Caller("all", None), SMALL),
         ("org/large", Caller("all", None), LARGE),
-        ("org/large", None, LARGE),
+        ("org/large", ANONYMOUS, LARGE),
     ],
 )
-def test_an_allowed_model_finds_its_route(gate: ModelAccess, model: str, caller: Caller | None, route: Route):
+def test_an_allowed_model_finds_its_route(gate: ModelAccess, model: str, caller: Caller, route: Route):
     call = make_call(model=model, caller=caller)
     assert gate.admit(call, 1.0) is None
-    assert call.route is route
+    assert call.routing.route is route
 
 
-@pytest.mark.parametrize("caller", [ONLY_SMALL, Caller("all", None), Caller("none", frozenset()), None])
+@pytest.mark.parametrize("caller", [ONLY_SMALL, Caller("all", None), Caller("none", frozenset()), ANONYMOUS])
 @pytest.mark.parametrize("model", ["unknown", "small ", " small", "Small", "smal", "small\n", "large", ""])
-def test_a_name_matches_exactly_or_is_not_found(gate: ModelAccess, model: str, caller: Caller | None):
+def test_a_name_matches_exactly_or_is_not_found(gate: ModelAccess, model: str, caller: Caller):
     call = make_call(model=model, caller=caller)
     rejection = gate.admit(call, 1.0)
     assert rejection is not None
     assert (rejection.kind, rejection.param) == (MODEL_NOT_FOUND, "model")
     assert f"`{model}`" in rejection.message
-    assert call.route is None
+    assert call.routing.route is UNROUTED
 
 
 @pytest.mark.parametrize("caller", [ONLY_SMALL, Caller("none", frozenset())])
@@ -53,7 +54,7 @@ def test_a_model_that_the_key_may_not_use_is_forbidden_not_unknown(gate: ModelAc
     assert rejection is not None
     assert (rejection.kind, rejection.param) == (MODEL_NOT_ALLOWED, "model")
     assert "`org/large`" in rejection.message
-    assert call.route is None
+    assert call.routing.route is UNROUTED
 
 
 def test_a_huge_name_is_truncated_in_the_message(gate: ModelAccess):

@@ -35,7 +35,7 @@ from gateway.resilience.upstream_breakers import UpstreamBreakers
 def hasty(scene: Scene, seconds: float, name: str = "hasty") -> Task:
     """A call whose deadline is `seconds` away."""
     call = scene.call(name)
-    call.deadline = scene.loop.time() + seconds
+    call.timing.deadline = scene.loop.time() + seconds
     return asyncio.create_task(scene.served(call))
 
 
@@ -93,7 +93,7 @@ async def test_a_batch_has_the_deadline_of_its_most_patient_member():
 
     async def forward(call: Call) -> Reply | Rejection:
         reply = await scene.upstream(call)
-        seen.append(call.deadline)
+        seen.append(call.timing.deadline)
         return reply
 
     scene.handle = scene.batching(forward)
@@ -111,12 +111,12 @@ async def test_a_member_that_leaves_a_batch_in_flight_has_used_the_upstream():
     await scene.at(0.5)
     task.cancel()
     await asyncio.wait([task])
-    assert (gone.attempts, gone.sent_at) == (1, pytest.approx(scene.started + 0.05))
+    assert (gone.attempts, gone.timing.sent_at) == (1, pytest.approx(scene.started + 0.05))
     task = asyncio.create_task(scene.served(waiting))
     await scene.settled()
     task.cancel()
     await asyncio.wait([task])
-    assert (waiting.attempts, waiting.sent_at) == (0, 0.0)
+    assert (waiting.attempts, waiting.timing.sent_at) == (0, 0.0)
     assert given(await stays) == "stays"
     assert await scene.rest()
 
@@ -147,15 +147,15 @@ async def test_parts_answered_by_different_models_are_not_joined():
     async def upstream(call: Call) -> Reply:
         assert call.batch is not None
         call.batch.materialise(call)
-        items = listed(json.loads(call.body))
+        items = listed(json.loads(call.request.body))
         if items == ["b"]:
-            call.candidate = fallback  # the first candidate had no slot
-        return Reply(200, answer(call.endpoint, items))
+            call.routing.candidate = fallback  # the first candidate had no slot
+        return Reply(200, answer(call.request.endpoint, items))
 
     policy = BatchPolicy(BatchLimits("eager", 32, 1000, 0.0, 2, max_items=1), (GREEDY,), 0, 0, lambda: True, ())
     counts = BatchMetrics(lambda *_: lambda _: None, lambda *_: lambda _: None, lambda *_: None)
     call = scene.call(["a", "b"])
-    call.route = route
+    call.routing.route = route
     with pytest.raises(UpstreamFailure) as caught:
         await BatchingLayer(lambda call: policy, counts, scene.loop.time)(upstream)(call)
     assert caught.value.kind is UPSTREAM_UNAVAILABLE
@@ -171,7 +171,7 @@ async def test_a_poison_request_is_found_whichever_calls_are_merged_with_it():
 
     async def engine(call: Call) -> Reply | Rejection:
         reply = await scene.upstream(call)
-        items = listed(json.loads(call.body))
+        items = listed(json.loads(call.request.body))
         if "boom" in items:
             died.append(items)
             raise UpstreamFailure(UPSTREAM_ERROR, "died", cause=RESET)
@@ -228,17 +228,17 @@ async def test_an_oversized_prompt_moves_no_other_call_to_another_model():
         if call.batch is not None:
             call.batch.materialise(call)
         call.attempts += 1
-        items = listed(json.loads(call.body))
-        assert call.candidate is not None
-        went.append((call.candidate.upstream, items))
-        if "long" in items and call.candidate is not large:
+        items = listed(json.loads(call.request.body))
+        assert call.routing.candidate is not None
+        went.append((call.routing.candidate.upstream, items))
+        if "long" in items and call.routing.candidate is not large:
             raise UpstreamFailure(CONTEXT_LENGTH_EXCEEDED, "too long", cause=STATUS, status=400)
-        return Reply(200, answer(call.endpoint, items))
+        return Reply(200, answer(call.request.endpoint, items))
 
     behind_attempts(scene, engine)
     calls = [scene.call("long"), scene.call("short")]
     for call in calls:
-        call.route = route
+        call.routing.route = route
     assert [given(reply) for reply in await asyncio.gather(*map(scene.served, calls))] == ["long", "short"]
     assert sorted(went) == [
         ("large", ["long"]),

@@ -14,7 +14,8 @@ from gateway.batching.batcher import BatchLimits
 from gateway.batching.experiment import GREEDY, LOCKSTEP, OFF, MergeMode
 from gateway.batching.layer import BatchingLayer, BatchMetrics, BatchPolicy
 from gateway.batching.profile import BatchProfile
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Caller, Candidate, Reply, Route
+from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Reply, Route
+from gateway.core.caller import Caller
 from gateway.core.errors import QUEUE_FULL, STATUS, UPSTREAM_RATE_LIMITED, Rejection, UpstreamFailure
 from gateway.queueing.pacing import Pace
 
@@ -65,25 +66,30 @@ class Scene(PipelineScene):
         if call.batch is not None:
             call.batch.materialise(call)
         call.attempts += 1
-        call.sent_at = self.loop.time()
-        asked = json.loads(call.body)
+        call.timing.sent_at = self.loop.time()
+        asked = json.loads(call.request.body)
         items = listed(asked)
-        self.sent.append((call.sent_at - self.started, items))
+        self.sent.append((call.timing.sent_at - self.started, items))
         await asyncio.sleep(self.cost(len(items)))
-        call.answered_at = self.loop.time()
+        call.timing.answered_at = self.loop.time()
         if self.fails:
             raise self.fails.pop(0)
-        return Reply(200, answer(call.endpoint, items))
+        return Reply(200, answer(call.request.endpoint, items))
 
     def call(self, given: Any, caller: str = "a", endpoint: str = EMBEDDINGS, **more: Any) -> Call:
         now = self.loop.time()
         call = make_call(endpoint, now)
-        call.ready_at = now
-        call.model, call.route, call.candidate, call.caller = "m", ROUTE, CANDIDATE, Caller(caller, None)
+        call.timing.ready_at = now
+        call.request.model, call.routing.route, call.routing.candidate, call.caller = (
+            "m",
+            ROUTE,
+            CANDIDATE,
+            Caller(caller, None),
+        )
         payload: dict[str, Any] = {"input": given}
         if endpoint == CHAT:
             payload = {"messages": [{"role": "user", "content": given}], "max_tokens": 1}
-        call.body = json.dumps({"model": "m", **payload, **more}).encode()
+        call.request.body = json.dumps({"model": "m", **payload, **more}).encode()
         return call
 
     def start(self, given: Any, **more: Any) -> Task:
@@ -177,7 +183,7 @@ async def test_a_window_holds_a_lone_call_and_ends():
     call = scene.call("a")
     assert given(await scene.served(call)) == "a"
     assert scene.times() == [0.05]
-    assert (call.batch_size, call.queue_s) == (0, pytest.approx(0.05))
+    assert (call.batch_size, call.timing.queue_s) == (0, pytest.approx(0.05))
     assert await scene.rest()
 
 
@@ -225,10 +231,10 @@ async def test_a_call_without_time_for_the_batch_bypasses_and_is_in_time():
     await scene.settled()
     tasks = named(scene, 2)
     call = scene.call("hurried")
-    call.deadline = scene.loop.time() + 1.1
+    call.timing.deadline = scene.loop.time() + 1.1
     hurried = asyncio.create_task(scene.served(call))
     assert given(await hurried) == "hurried"
-    assert scene.loop.time() <= call.deadline
+    assert scene.loop.time() <= call.timing.deadline
     assert call.batch_size == 0
     assert given(await busy) == "busy" * 9
     await all_own(tasks)
@@ -327,7 +333,7 @@ async def test_a_batch_that_gives_up_between_attempts_has_a_duration_of_zero():
     async def gives_up(call: Call) -> Reply | Rejection:
         assert call.batch is not None
         call.batch.materialise(call)
-        call.sent_at = 0.0  # as the retry layer leaves it
+        call.timing.sent_at = 0.0  # as the retry layer leaves it
         raise UpstreamFailure(UPSTREAM_RATE_LIMITED, "busy", cause=STATUS, status=429)
 
     scene.handle = scene.batching(gives_up)

@@ -14,7 +14,12 @@ HERE, THERE = Candidate("local", "up", b'"up"'), Candidate("local", "other", b'"
 
 def placed(scene: Scene, given: str, order: tuple[Candidate, ...], ceiling: int | None) -> Call:
     call = scene.call(given, endpoint=EMBEDDINGS)
-    call.route, call.candidate, call.candidates, call.ceiling = ROUTE, order[0], order, ceiling
+    call.routing.route, call.routing.candidate, call.routing.candidates, call.routing.ceiling = (
+        ROUTE,
+        order[0],
+        order,
+        ceiling,
+    )
     return call
 
 

@@ -93,7 +93,7 @@ class Bench:
         return await self.upstream(call)
 
     async def answers(self, call: Call) -> Reply | Rejection:
-        call.tokens = TokenUsage(5, 2)
+        call.usage.tokens = TokenUsage(5, 2)
         return Reply(200, ANSWER)
 
     def counted(self) -> dict[str, float]:
@@ -113,7 +113,12 @@ class Bench:
     def call(self) -> Call:
         """Another call with the same body."""
         call = make_call(now=1.0)
-        call.body, call.model, call.route, call.candidate = BODY, "small", ROUTE, ROUTE.candidates[0]
+        call.request.body, call.request.model, call.routing.route, call.routing.candidate = (
+            BODY,
+            "small",
+            ROUTE,
+            ROUTE.candidates[0],
+        )
         call.caller = Caller("team-a", None)
         return call
 
@@ -143,8 +148,8 @@ async def test_an_answer_stored_while_the_limits_decide_is_a_hit(bench: Bench) -
     go.set()
     assert isinstance(await task, Reply)
     assert len(bench.asked) == 1
-    assert (slow.cached_by, slow.tokens, slow.saved) == ("hit", TokenUsage(), TokenUsage(5, 2))
-    assert slow.response_notes["cache-status"] == "sluice; hit; ttl=9"
+    assert (slow.cached_by, slow.usage.tokens, slow.usage.saved) == ("hit", TokenUsage(), TokenUsage(5, 2))
+    assert slow.response.notes["cache-status"] == "sluice; hit; ttl=9"
 
 
 async def test_without_a_completed_flight_there_is_no_second_lookup(bench: Bench) -> None:
@@ -161,7 +166,11 @@ async def test_a_call_that_arrives_while_an_answer_is_being_stored_gets_it(bench
     assert isinstance(reply, Reply)
     assert (reply.body, len(bench.asked)) == (ANSWER, 1)
     assert (first.cached_by, second.cached_by) == ("", "collapsed")
-    assert (first.tokens, second.tokens, second.saved) == (TokenUsage(5, 2), TokenUsage(), TokenUsage(5, 2))
+    assert (first.usage.tokens, second.usage.tokens, second.usage.saved) == (
+        TokenUsage(5, 2),
+        TokenUsage(),
+        TokenUsage(5, 2),
+    )
     bench.shelf.may_put.set()
 
 
@@ -223,12 +232,12 @@ async def test_the_latest_deadline_and_the_highest_priority_count_for_all(bench:
     go = asyncio.Event()
     bench.upstream = bench.after(go)
     first, second = bench.call(), bench.call()
-    first.deadline, first.priority = 5.0, "batch"
-    second.deadline = 50.0
+    first.timing.deadline, first.priority = 5.0, "batch"
+    second.timing.deadline = 50.0
     tasks = [asyncio.ensure_future(bench.handle(call)) for call in (first, second)]
     for _ in range(5):
         await asyncio.sleep(0)
-    assert (bench.asked[0].deadline, bench.asked[0].priority) == (50.0, "interactive")
+    assert (bench.asked[0].timing.deadline, bench.asked[0].priority) == (50.0, "interactive")
     go.set()
     await asyncio.gather(*tasks)
 
@@ -238,11 +247,11 @@ async def test_a_budget_that_is_too_small_rejects_only_its_own_caller(bench: Ben
 
     async def by_its_budget(call: Call) -> Reply | Rejection:
         await go.wait()
-        return await bench.answers(call) if call.ceiling is None else Rejection(INSUFFICIENT_QUOTA, "spent")
+        return await bench.answers(call) if call.routing.ceiling is None else Rejection(INSUFFICIENT_QUOTA, "spent")
 
     bench.upstream = by_its_budget
     poor, rich, also_rich = bench.call(), bench.call(), bench.call()
-    poor.ceiling = 1
+    poor.routing.ceiling = 1
     tasks = [asyncio.ensure_future(bench.handle(call)) for call in (poor, rich, also_rich)]
     for _ in range(5):
         await asyncio.sleep(0)
@@ -250,8 +259,8 @@ async def test_a_budget_that_is_too_small_rejects_only_its_own_caller(bench: Ben
     refused, *answered = await asyncio.gather(*tasks)
     assert isinstance(refused, Rejection)
     assert all(isinstance(call, Reply) for call in answered)
-    assert [call.ceiling for call in bench.asked] == [1, None]
-    assert (rich.cached_by, rich.tokens, also_rich.cached_by) == ("", TokenUsage(5, 2), "collapsed")
+    assert [call.routing.ceiling for call in bench.asked] == [1, None]
+    assert (rich.cached_by, rich.usage.tokens, also_rich.cached_by) == ("", TokenUsage(5, 2), "collapsed")
     # The second flight was started by a caller that had joined the first: it counts as call miss.
     assert bench.counted() == {"miss": 2, "collapsed": 1}
 
@@ -261,7 +270,7 @@ async def test_one_callers_short_deadline_rejects_no_other_caller(bench: Bench, 
     go = asyncio.Event()
 
     async def late(call: Call) -> Reply | Rejection:
-        patience = call.deadline  # as it is when it is sent
+        patience = call.timing.deadline  # as it is when it is sent
         await go.wait()
         if patience > 10.0:
             return await bench.answers(call)
@@ -271,7 +280,7 @@ async def test_one_callers_short_deadline_rejects_no_other_caller(bench: Bench, 
 
     bench.upstream = late
     first, second, as_hasty = bench.call(), bench.call(), bench.call()
-    first.deadline, second.deadline, as_hasty.deadline = 1.5, 50.0, 1.7
+    first.timing.deadline, second.timing.deadline, as_hasty.timing.deadline = 1.5, 50.0, 1.7
     tasks = [asyncio.ensure_future(bench.handle(first))]
     for _ in range(5):
         await asyncio.sleep(0)
@@ -288,7 +297,7 @@ async def test_a_caller_with_an_earlier_deadline_times_out_without_the_others(be
     go = asyncio.Event()
     bench.upstream = bench.after(go)
     patient, hasty = bench.call(), bench.call()
-    hasty.deadline = 1.01  # a moment after this test's clock, which stands still
+    hasty.timing.deadline = 1.01  # a moment after this test's clock, which stands still
     waiting = asyncio.ensure_future(bench.handle(patient))
     with pytest.raises(UpstreamFailure) as late:
         await asyncio.wait_for(bench.handle(hasty), 5)
@@ -301,7 +310,7 @@ async def test_a_caller_with_an_earlier_deadline_times_out_without_the_others(be
 
 async def test_the_last_caller_to_leave_pays_for_the_call(bench: Bench) -> None:
     async def hangs(call: Call) -> Reply | Rejection:
-        call.sent_at = 7.0
+        call.timing.sent_at = 7.0
         return await asyncio.Future()
 
     bench.upstream = hangs
@@ -312,10 +321,10 @@ async def test_the_last_caller_to_leave_pays_for_the_call(bench: Bench) -> None:
     for task in tasks:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert [(call.attempts, call.sent_at, call.cached_by) for call in calls] == [(0, 0.0, ""), (1, 7.0, "")]
+    assert [(call.attempts, call.timing.sent_at, call.cached_by) for call in calls] == [(0, 0.0, ""), (1, 7.0, "")]
     for _ in range(3):
         await asyncio.sleep(0)
-    assert bench.asked[0].outcome == "client_gone"
+    assert bench.asked[0].response.outcome == "client_gone"
     bench.upstream = bench.answers
     assert isinstance(await bench.handle(bench.call()), Reply)
 
@@ -339,15 +348,15 @@ async def test_a_caller_that_leaves_a_stream_at_once_pays_nothing_while_others_s
     go = asyncio.Event()
 
     async def streams(call: Call) -> Reply | Rejection:
-        call.estimate, call.sent_at = TokenEstimate(9, 9, capped=False), 7.0
+        call.usage.estimate, call.timing.sent_at = TokenEstimate(9, 9, capped=False), 7.0
         await go.wait()
-        call.first_token_at = 8.0
+        call.timing.first_token_at = 8.0
         return Reply(200, stream=_Stream())
 
     bench.upstream = streams
     calls = [bench.call(), bench.call()]
     for call in calls:
-        call.stream = True
+        call.request.stream = True
     tasks = [asyncio.ensure_future(bench.handle(call)) for call in calls]
     for _ in range(5):
         await asyncio.sleep(0)
@@ -358,34 +367,34 @@ async def test_a_caller_that_leaves_a_stream_at_once_pays_nothing_while_others_s
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for call in calls:
-        call.outcome = "client_gone"
+        call.response.outcome = "client_gone"
     assert [spent(call) for call in calls] == [NOTHING, TokenUsage(9)]
-    assert [call.tokens for call in calls] == [NOTHING, None]
+    assert [call.usage.tokens for call in calls] == [NOTHING, None]
 
 
 async def test_uncounted_usage_is_saved_as_estimated(bench: Bench) -> None:
     async def uncounted(call: Call) -> Reply | Rejection:
-        call.estimate, call.generated = TokenEstimate(9, 9, capped=False), 2
+        call.usage.estimate, call.usage.generated = TokenEstimate(9, 9, capped=False), 2
         return Reply(200, ANSWER)
 
     bench.upstream = uncounted
     calls = [bench.call(), bench.call()]
     await asyncio.gather(*(bench.handle(call) for call in calls))
-    assert [(call.cached_by, call.saved) for call in calls] == [("", None), ("collapsed", TokenUsage(9, 2))]
+    assert [(call.cached_by, call.usage.saved) for call in calls] == [("", None), ("collapsed", TokenUsage(9, 2))]
 
 
 async def test_a_call_that_arrives_after_a_stream_has_ended_shares_it(bench: Bench) -> None:
     async def streams(call: Call) -> Reply | Rejection:
-        call.tokens = TokenUsage(5, 2)
+        call.usage.tokens = TokenUsage(5, 2)
         return Reply(200, stream=ReplayedStream(piece("a") + stop() + DONE, lambda: 1.0))
 
     bench.upstream = streams
     bench.shelf.may_put.clear()
     calls = [bench.call(), bench.call()]
     for call in calls:
-        call.stream = True
+        call.request.stream = True
     await bench.handle(calls[0])
     await bench.shelf.putting.wait()
     await bench.handle(calls[1])
-    assert (calls[1].cached_by, calls[1].saved, len(bench.asked)) == ("collapsed", TokenUsage(), 1)
+    assert (calls[1].cached_by, calls[1].usage.saved, len(bench.asked)) == ("collapsed", TokenUsage(), 1)
     bench.shelf.may_put.set()

@@ -38,11 +38,11 @@ class Scene:
     def __init__(self, action: str, *outcomes: object) -> None:
         self.counted: Counter[tuple[str, ...]] = Counter()
         self.call = make_call()
-        self.call.body, self.call.spans = BODY, splice.model_spans(BODY)
+        self.call.request.body, self.call.request.spans = BODY, splice.model_spans(BODY)
         self.route = Route("m", b'"m"', (Candidate("a", "up-a", b'"up-a"'),))
-        self.call.route, self.call.candidate = self.route, self.route.candidates[0]
-        self.call.caller, self.call.model = Caller("k", None), "m"
-        self.call.estimate = TokenEstimate(300, 256, False)
+        self.call.routing.route, self.call.routing.candidate = self.route, self.route.candidates[0]
+        self.call.caller, self.call.request.model = Caller("k", None), "m"
+        self.call.usage.estimate = TokenEstimate(300, 256, False)
         self.sent: list[tuple[bytes, str]] = []
         self._outcomes = iter(outcomes)
         windows = ContextWindows()
@@ -60,12 +60,12 @@ class Scene:
         return count
 
     def _estimate(self, call: Call) -> TokenEstimate:
-        call.estimate = TokenEstimate(len(call.body) // 4, 256, False)
-        return call.estimate
+        call.usage.estimate = TokenEstimate(len(call.request.body) // 4, 256, False)
+        return call.usage.estimate
 
     async def _inner(self, call: Call) -> Reply | Rejection:
-        assert call.candidate is not None
-        self.sent.append((call.body, call.candidate.upstream))
+        assert call.routing.candidate is not None
+        self.sent.append((call.request.body, call.routing.candidate.upstream))
         outcome = next(self._outcomes)
         if isinstance(outcome, UpstreamFailure):
             raise outcome
@@ -81,23 +81,27 @@ async def test_a_trimmed_body_resets_everything_derived_from_the_body():
     assert await scene.handle(scene.call) is OK
     call = scene.call
     assert scene.sent == [(BODY, "a"), (SHORT, "a")]
-    assert [call.body[start:end] for start, end in call.spans] == [b'"m"']
+    assert [call.request.body[start:end] for start, end in call.request.spans] == [b'"m"']
     assert call.modified
-    assert call.estimate is None  # that of the longer body would be learned from
-    assert call.response_notes[HEADER].startswith("drop_oldest; dropped_messages=1; dropped_tokens=")
+    assert call.usage.estimate is None  # that of the longer body would be learned from
+    assert call.response.notes[HEADER].startswith("drop_oldest; dropped_messages=1; dropped_tokens=")
     assert scene.counted == {("overflow", "m", "drop_oldest"): 1}
 
 
 async def test_an_answer_of_another_model_is_marked_modified():
     scene = Scene("fallback", overflow(), OK)
-    scene.call.candidates, scene.call.max_wait_s = scene.route.candidates, 1.0
+    scene.call.routing.candidates, scene.call.routing.max_wait_s = scene.route.candidates, 1.0
     assert await scene.handle(scene.call) is OK
     call = scene.call
     assert scene.sent == [(BODY, "a"), (BODY, "b")]
-    assert (call.modified, call.response_notes[HEADER]) == (True, "fallback; model=large")
-    assert call.route is not None
-    assert (call.route.name, call.route.encoded, call.route.candidates) == ("m", b'"m"', LARGE.candidates)
-    assert not call.candidates
+    assert (call.modified, call.response.notes[HEADER]) == (True, "fallback; model=large")
+    assert call.routing.route is not None
+    assert (call.routing.route.name, call.routing.route.encoded, call.routing.route.candidates) == (
+        "m",
+        b'"m"',
+        LARGE.candidates,
+    )
+    assert not call.routing.candidates
     assert scene.counted == {("overflow", "m", "fallback"): 1, ("fallback", "m", "large"): 1}
 
 
@@ -108,7 +112,7 @@ async def test_other_failures_pass_unchanged(action: str):
     with pytest.raises(UpstreamFailure) as raised:
         await scene.handle(scene.call)
     assert raised.value is failure
-    assert (scene.call.modified, scene.call.response_notes, scene.counted) == (False, {}, {})
+    assert (scene.call.modified, scene.call.response.notes, scene.counted) == (False, {}, {})
 
 
 @pytest.mark.parametrize("action", ["fallback", "drop_oldest"])
@@ -116,11 +120,11 @@ async def test_a_failed_action_is_not_announced(action: str):
     refused = Rejection(QUEUE_FULL, "full")
     scene = Scene(action, overflow(), refused)
     assert await scene.handle(scene.call) is refused
-    assert scene.call.response_notes == {}
+    assert scene.call.response.notes == {}
     scene = Scene(action, overflow(), UpstreamFailure(UPSTREAM_ERROR, "no", cause=RESET))
     with pytest.raises(UpstreamFailure, match=r"^no$"):
         await scene.handle(scene.call)
-    assert scene.call.response_notes == {}
+    assert scene.call.response.notes == {}
 
 
 @pytest.mark.parametrize("action", ["error", "fallback", "drop_oldest"])
@@ -131,14 +135,14 @@ async def test_the_attempts_are_bounded_and_counted_once(action: str):
     assert raised.value.message.startswith(TOO_LONG)
     assert len(scene.sent) == (1 if action == "error" else 2)
     assert [key for key in scene.counted if key[0] == "overflow"] == [("overflow", "m", "error")]
-    assert scene.call.response_notes == {}
+    assert scene.call.response.notes == {}
 
 
 async def test_a_truncated_stream_is_counted_at_its_end():
     scene = Scene("error", OK, OK)
-    scene.call.stream = True
+    scene.call.request.stream = True
     await scene.handle(scene.call)
-    scene.call.finish = "length"
+    scene.call.response.finish = "length"
     assert scene.counted == {}
     scene.call.lease.settle(scene.call, 1.0)
     assert scene.counted == {("finish", "m", "window"): 1}

@@ -3,6 +3,7 @@
 import pytest
 from kit.calls import make_call
 
+from gateway.auth.authenticate import ANONYMOUS
 from gateway.context_window.windows import ContextWindows, PromptRequirement, cause, explained, larger, need
 from gateway.core.call import (
     CHAT,
@@ -83,9 +84,9 @@ class Account:
         return LimitStatus(0, 0.0, 0, 0.0)
 
 
-def call(endpoint: str = CHAT, caller: Caller | None = None) -> Call:
+def call(endpoint: str = CHAT, caller: Caller = ANONYMOUS) -> Call:
     one = make_call(endpoint)
-    one.route = route("asked", candidate())
+    one.routing.route = route("asked", candidate())
     one.caller = caller
     return one
 
@@ -128,9 +129,9 @@ def test_a_dollar_budget_requires_a_price_within_it():
     ]
     one = call(caller=Caller("k", None, Account()))
     assert names(one, *routes) == ["dear"]
-    one.ceiling = 5800 * 1000
+    one.routing.ceiling = 5800 * 1000
     assert names(one, *routes) == ["dear"]
-    one.ceiling -= 1
+    one.routing.ceiling -= 1
     assert names(one, *routes) == []
 
 
@@ -144,7 +145,7 @@ def test_embeddings_need_no_output_price():
     poor = Caller("k", None, Account())
     assert names(call(EMBEDDINGS), *routes) == names(call(EMBEDDINGS, poor), *routes) == ["cheap", "dear"]
     bounded = call(EMBEDDINGS, poor)
-    bounded.ceiling = NEED.prompt * 1000
+    bounded.routing.ceiling = NEED.prompt * 1000
     assert names(bounded, *routes) == ["cheap"]
     chats = [route("m", candidate(window=10000))]
     chats[0].candidates[0].price = Price(10**9, None, 10**9)

@@ -158,7 +158,7 @@ async def test_the_earlier_deadline_names_the_failure(
     stream: bool, first_byte_s: float | None, sent_at: float, deadline: float, late: Cause
 ) -> None:
     up, call = upstream(first_byte_s), make_call(now=100.0, request_id="r1")
-    call.stream, call.sent_at = stream, sent_at
+    call.request.stream, call.timing.sent_at = stream, sent_at
     transport = up.transport
     assert isinstance(transport, Asked)
     with pytest.raises(UpstreamFailure):

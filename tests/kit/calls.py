@@ -2,21 +2,22 @@
 
 from typing import Any
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Route
-
-ANONYMOUS = Credentials(None, None, None)
+from gateway.auth.authenticate import ANONYMOUS
+from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Route
 
 
 def make_call(endpoint: str = CHAT, now: float = 0.0, *, request_id: str = "id", **fields: Any) -> Call:
-    """A call without credentials, accepted at `now`; `fields` are set on it.
+    """A call of the anonymous caller, accepted at `now`; `fields` are set on it, or on the record that has them.
 
     With a `route` and no `candidate`, it is about to call the route's first candidate.
     """
-    call = Call(endpoint, request_id, ANONYMOUS, now)
+    call = Call(ClientRequest(endpoint, request_id), now)
+    call.caller = ANONYMOUS
     if "route" in fields:
         fields = {"candidate": fields["route"].candidates[0], **fields}
+    records = (call.request, call.routing, call.timing, call.usage, call.response)
     for name, value in fields.items():
-        setattr(call, name, value)
+        setattr(next((one for one in records if name in one.__struct_fields__), call), name, value)
     return call
 
 

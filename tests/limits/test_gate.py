@@ -8,7 +8,7 @@ from kit.calls import make_call
 from gateway.core import errors
 from gateway.core.budget_calendar import Calendar
 from gateway.core.call import EMBEDDINGS, Call, Candidate, Price, Route, TokenEstimate, TokenUsage
-from gateway.core.caller import Caller, KeyLimits
+from gateway.core.caller import STRANGER, Caller, KeyLimits
 from gateway.core.errors import Rejection
 from gateway.limits.account import Account, Denial, ReservationRequest
 from gateway.limits.key_limit_gate import KeyLimitGate
@@ -30,7 +30,7 @@ class Estimating:
 
     def __call__(self, call: Call) -> TokenEstimate:
         self.made += 1
-        call.estimate = self.estimate
+        call.usage.estimate = self.estimate
         return self.estimate
 
 
@@ -43,7 +43,7 @@ def called(account: Account | None, at: Route | None = None) -> Call:
     """A call of this account's key as it reaches the gate."""
     call = make_call(now=NOW)
     call.caller = Caller("team-a", None, account)
-    call.route = at if at is not None else route(PRICE)
+    call.routing.route = at if at is not None else route(PRICE)
     return call
 
 
@@ -72,7 +72,7 @@ def rejected(limit: KeyLimitGate, call: Call) -> Rejection:
 def test_a_caller_without_limits_needs_no_estimate(limit: KeyLimitGate, estimating: Estimating) -> None:
     assert limit.admit(called(None), NOW) is None
     stranger = called(None)
-    stranger.caller = None
+    stranger.caller = STRANGER
     assert limit.admit(stranger, NOW) is None
     assert limit.admit(called(Account(KeyLimits(rpm=1, concurrency=1))), NOW) is None
     assert estimating.made == 0
@@ -108,7 +108,7 @@ def test_the_cost_of_the_dearest_candidate_is_reserved(limit: KeyLimitGate) -> N
 
 def test_an_estimate_is_made_once(limit: KeyLimitGate, estimating: Estimating) -> None:
     call = called(Account(KeyLimits(tpm=1000)))
-    call.estimate = UNCAPPED
+    call.usage.estimate = UNCAPPED
     assert limit.admit(call, NOW) is None
     assert estimating.made == 0
 
@@ -118,7 +118,7 @@ def test_a_call_is_charged_for_what_it_used_when_it_ends(limit: KeyLimitGate) ->
     call = called(account)
     assert limit.admit(call, NOW) is None
     assert (account.in_flight, account.spent(TODAY), account.status(NOW).tokens_left) == (1, 190, 900)
-    call.tokens, call.cost = TokenUsage(20, 30), 80
+    call.usage.tokens, call.usage.cost = TokenUsage(20, 30), 80
     call.lease.settle(call, NOW)
     standing = account.status(NOW)
     assert (account.in_flight, account.spent(TODAY)) == (0, 80)
@@ -129,7 +129,7 @@ def test_a_call_that_used_nothing_is_charged_only_the_request(limit: KeyLimitGat
     account = Account(KeyLimits(rpm=10, tpm=1000, concurrency=1, usd_per_day=1000))
     call = called(account)
     assert limit.admit(call, NOW) is None
-    call.outcome = "upstream_error"
+    call.response.outcome = "upstream_error"
     call.lease.settle(call, NOW)
     standing = account.status(NOW)
     assert (account.in_flight, account.spent(TODAY)) == (0, 0)
@@ -172,7 +172,7 @@ def test_a_rejection_is_worded_and_counted(
 def budget_message(limit: KeyLimitGate, account: Account, endpoint: str = "", at: Route | None = None) -> str:
     call = called(account, at)
     if endpoint:
-        call.endpoint = endpoint
+        call.request.endpoint = endpoint
     rejection = rejected(limit, call)
     assert rejection.kind is errors.INSUFFICIENT_QUOTA
     return rejection.message
@@ -242,7 +242,7 @@ def test_a_settled_call_reserves_nothing(limit: KeyLimitGate) -> None:
     account = Account(KeyLimits(usd_per_day=1000))
     call = called(account)
     assert limit.admit(call, NOW) is None
-    call.cost = 80
+    call.usage.cost = 80
     call.lease.settle(call, NOW)
     assert (account.spent(TODAY), account.reserved(TODAY)) == (80, 0)
     assert account.reserved("1970-01-02") == 0
@@ -272,7 +272,7 @@ def test_a_budget_needs_an_output_price_where_there_is_output(limit: KeyLimitGat
     account = Account(KeyLimits(usd_per_day=1000))
     assert rejected(limit, called(account, read_only)).kind is errors.MODEL_NOT_ALLOWED
     embedding = called(account, read_only)
-    embedding.endpoint, embedding.estimate = EMBEDDINGS, TokenEstimate(10, 0, True)
+    embedding.request.endpoint, embedding.usage.estimate = EMBEDDINGS, TokenEstimate(10, 0, True)
     assert limit.admit(embedding, NOW) is None
     assert account.spent_today == 10
 
@@ -291,9 +291,9 @@ def test_a_budget_too_small_for_the_dearest_candidate_reserves_for_a_cheaper_one
     account = Account(KeyLimits(usd_per_day=700))
     first, second, third = (called(account, route(dear, cheap)) for _ in range(3))
     assert limit.admit(first, NOW) is None
-    assert (first.ceiling, account.spent(TODAY)) == (None, 400)
+    assert (first.routing.ceiling, account.spent(TODAY)) == (None, 400)
     assert limit.admit(second, NOW) is None
-    assert (second.ceiling, account.spent(TODAY)) == (190, 590)
+    assert (second.routing.ceiling, account.spent(TODAY)) == (190, 590)
     assert rejected(limit, third).kind is errors.INSUFFICIENT_QUOTA
     assert account.spent(TODAY) == 590
 
@@ -304,7 +304,7 @@ def test_it_reserves_for_the_dearest_candidate_that_the_budget_covers(limit: Key
     account = Account(KeyLimits(usd_per_day=300))
     call = called(account, route(cheap, middle, dear))
     assert limit.admit(call, NOW) is None
-    assert (call.ceiling, account.spent(TODAY)) == (190, 190)
+    assert (call.routing.ceiling, account.spent(TODAY)) == (190, 190)
 
 
 def test_with_a_spent_budget_only_free_candidates_remain(limit: KeyLimitGate, metrics: Metrics) -> None:
@@ -312,7 +312,7 @@ def test_with_a_spent_budget_only_free_candidates_remain(limit: KeyLimitGate, me
     account.spent_today, account.day = 120, TODAY
     call = called(account, route(PRICE, Price(0, 0, 0)))
     assert limit.admit(call, NOW) is None
-    assert call.ceiling == 0
+    assert call.routing.ceiling == 0
     assert account.spent(TODAY) == 120
     labels = {"key": "team-a", "limit": "usd_per_day"}
     assert metrics.registry.get_sample_value("sluice_limit_rejections_total", labels) is None
@@ -331,4 +331,4 @@ def test_a_denial_by_another_limit_is_not_retried_at_a_lower_price(limit: KeyLim
     assert limit.admit(called(account, route(PRICE, Price(0, 0, 0))), NOW) is None
     second = called(account, route(PRICE, Price(0, 0, 0)))
     assert rejected(limit, second).kind is errors.REQUEST_RATE_LIMITED
-    assert second.ceiling is None
+    assert second.routing.ceiling is None

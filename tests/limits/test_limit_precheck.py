@@ -7,7 +7,7 @@ from kit.calls import make_call
 
 from gateway.core.budget_calendar import Calendar
 from gateway.core.call import BATCH_CHAT, CHAT, EMBEDDINGS, Call, TokenEstimate
-from gateway.core.caller import Caller, KeyLimits
+from gateway.core.caller import STRANGER, Caller, KeyLimits
 from gateway.limits.account import Account, Denial, ReservationRequest
 from gateway.limits.key_limit_gate import KeyLimitGate, LimitPrecheck, limit_precheck
 from gateway.telemetry.metrics import Metrics
@@ -57,7 +57,7 @@ def test_a_call_within_the_limits_passes_and_nothing_is_reserved(limit: KeyLimit
 
 def test_without_limits_or_a_caller_every_call_passes(limit: KeyLimitGate) -> None:
     stranger = called(None)
-    stranger.caller = None
+    stranger.caller = STRANGER
     assert LimitPrecheck(limit).admit(stranger, NOW) is None
     assert LimitPrecheck(limit).admit(called(None), NOW) is None
 

@@ -39,7 +39,7 @@ def events() -> Events:
 @pytest.fixture
 def call() -> Call:
     new_call = make_call(now=1.0)
-    new_call.ready_at = 2.0
+    new_call.timing.ready_at = 2.0
     return new_call
 
 

@@ -8,7 +8,18 @@ import pytest
 
 from gateway.auth.authenticate import Authenticate
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Handler, Layer, Reply, Route, TokenEstimate
+from gateway.core.call import (
+    CHAT,
+    Call,
+    Candidate,
+    ClientRequest,
+    Credentials,
+    Handler,
+    Layer,
+    Reply,
+    Route,
+    TokenEstimate,
+)
 from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Rejection
 from gateway.limits.key_limit_gate import KeyLimitGate
@@ -85,8 +96,8 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
 
 
 def make_call(model: str = "small", key: str | None = KEY) -> Call:
-    call = Call(CHAT, "id", Credentials(None, key, None), 1.0)
-    call.model = model
+    call = Call(ClientRequest(CHAT, "id", Credentials(None, key, None)), 1.0)
+    call.request.model = model
     return call
 
 
@@ -116,7 +127,7 @@ async def test_an_admitted_call_reaches_the_terminal(stack: Stack, terminal: Ter
     assert admit(stack.door, call, 1.0) is None
     assert await stack.handle(call) is REPLY
     assert terminal.calls == [call]
-    assert call.route is ROUTES["small"]
+    assert call.routing.route is ROUTES["small"]
     assert call.caller is not None
     assert call.caller.name == "team-a"
 

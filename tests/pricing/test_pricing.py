@@ -217,7 +217,7 @@ def rejected(read: Config) -> Any:
     """What a key with a budget hears."""
     pricing = Pricing(lambda: NOON)
     call = make_call()
-    call.route = routes(read, lambda one, upstream: pricing.resolve(one, upstream).price)["m"]
+    call.routing.route = routes(read, lambda one, upstream: pricing.resolve(one, upstream).price)["m"]
     limit = KeyLimitGate(lambda call: None, Calendar("UTC", 0.0, 0.0), Metrics())  # type: ignore[arg-type, return-value]
     return limit.unpriced(call, KeyLimits(usd_per_day=USD))
 

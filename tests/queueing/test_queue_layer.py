@@ -10,15 +10,16 @@ from doubles.virtual_time import run, virtual
 from kit.calls import make_call
 from kit.pipeline_scene import PipelineScene
 
-from gateway.core.call import Call, Candidate, Reply, Stream, TokenEstimate, TokenUsage
+from gateway.core.call import Call, Candidate, Reply, TokenEstimate, TokenUsage
 from gateway.core.caller import BATCH, INTERACTIVE, Caller, Priority
 from gateway.core.errors import DEADLINE_IN_QUEUE, QUEUE_FULL, REQUEST_TOO_LARGE, ErrorKind, Rejection
+from gateway.core.stream import EventStream
 from gateway.queueing.pacing import Pace
 from gateway.queueing.upstream_queue import UpstreamQueue
 
 Task = asyncio.Task[Reply | Rejection]
 
-STREAM = cast(Stream, object())
+STREAM = cast(EventStream, object())
 
 
 class Scene(PipelineScene):
@@ -42,8 +43,8 @@ class Scene(PipelineScene):
         if self.hold is not None:
             self.loop.call_later(self.hold, answer.set_result, None)
         await answer
-        call.tokens = TokenUsage(5, 5)
-        return Reply(200, stream=STREAM) if call.stream else Reply(200, b"{}")
+        call.usage.tokens = TokenUsage(5, 5)
+        return Reply(200, stream=STREAM) if call.request.stream else Reply(200, b"{}")
 
     def call(
         self,
@@ -55,11 +56,11 @@ class Scene(PipelineScene):
         upstream: str = "local",
     ) -> Call:
         call = make_call(now=self.loop.time())
-        call.caller, call.candidate = Caller(key, None), Candidate(upstream, "up", b'"up"')
-        call.stream, call.priority = stream, priority
-        call.estimate = None if tokens is None else TokenEstimate(tokens // 2, tokens - tokens // 2, False)
+        call.caller, call.routing.candidate = Caller(key, None), Candidate(upstream, "up", b'"up"')
+        call.request.stream, call.priority = stream, priority
+        call.usage.estimate = None if tokens is None else TokenEstimate(tokens // 2, tokens - tokens // 2, False)
         if patience is not None:
-            call.deadline = self.loop.time() + patience
+            call.timing.deadline = self.loop.time() + patience
         return call
 
     async def served(self, call: Call, after: Awaitable[object] | None = None) -> Reply | Rejection:
@@ -88,7 +89,7 @@ async def test_with_a_free_permit_a_call_passes_and_leaves_nothing_behind():
     scene = Scene(hold=2.0)
     call = scene.call()
     assert isinstance(await scene.served(call), Reply)
-    assert call.queue_s == 0.0
+    assert call.timing.queue_s == 0.0
     assert scene.waits == [0.0]
     assert scene.empty()
 
@@ -112,7 +113,7 @@ async def test_further_calls_wait_for_a_permit():
     calls = [scene.call() for _ in range(5)]
     await asyncio.gather(*map(scene.served, calls))
     assert [at for _, at in scene.sent] == [0, 0, 2, 2, 4]
-    assert [call.queue_s for call in calls] == [0, 0, 2, 2, 4]
+    assert [call.timing.queue_s for call in calls] == [0, 0, 2, 2, 4]
     assert scene.waits == [0, 0, 2, 2, 4]
     assert scene.empty()
 
@@ -194,7 +195,7 @@ async def test_an_abandoned_stream_is_charged_for_what_had_passed():
     scene = Scene()
     call = scene.call(tokens=1000, stream=True)
     task = await scene.start(call)
-    call.generated = 20
+    call.usage.generated = 20
     await cancelled(task)
     used = scene.queue.token_counter.of("a") / scene.queue.token_counter.weight(scene.loop.time())
     assert used == pytest.approx(520)
@@ -250,7 +251,7 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_wait():
     call = scene.call(patience=3.0)
     rejection = await scene.served(call)
     assert kind_of(rejection) is DEADLINE_IN_QUEUE
-    assert call.queue_s == pytest.approx(3.0)
+    assert call.timing.queue_s == pytest.approx(3.0)
     assert scene.waits == [0.0, pytest.approx(3.0)]
     assert scene.queue_layer.depth() == {"local": 0}
     await cancelled(going)
@@ -277,7 +278,7 @@ async def test_a_call_larger_than_the_rate_is_rejected_at_once():
     scene = Scene(pace=Pace(None, 600))
     for input_tokens, output, capped in [(601, 0, False), (300, 301, True)]:
         call = scene.call()
-        call.estimate = TokenEstimate(input_tokens, output, capped)
+        call.usage.estimate = TokenEstimate(input_tokens, output, capped)
         assert kind_of(await scene.served(call)) is REQUEST_TOO_LARGE
     assert scene.empty()
 
@@ -286,7 +287,7 @@ async def test_a_call_larger_than_the_rate_is_rejected_at_once():
 async def test_an_uncapped_estimate_makes_no_call_larger_than_the_rate():
     scene = Scene(pace=Pace(None, 600), hold=1.0)
     for call in (scene.call(), scene.call()):
-        call.estimate = TokenEstimate(300, 5000, False)
+        call.usage.estimate = TokenEstimate(300, 5000, False)
         assert isinstance(await scene.served(call), Reply)
     assert [at for _, at in scene.sent] == [0.0, 60.5]  # the first call used the whole minute
     assert not any([*scene.queue_layer.depth().values(), *scene.queue_layer.in_flight().values()])
@@ -355,7 +356,7 @@ async def test_paced_calls_wait_and_do_not_fail():
     calls = [scene.call() for _ in range(5)]
     await asyncio.gather(*map(scene.served, calls))
     assert [at for _, at in scene.sent] == pytest.approx([0, 0, 0.5, 1, 1.5], abs=0.01)
-    assert [call.queue_s for call in calls] == pytest.approx([0, 0, 0.5, 1, 1.5], abs=0.01)
+    assert [call.timing.queue_s for call in calls] == pytest.approx([0, 0, 0.5, 1, 1.5], abs=0.01)
     assert scene.empty()
 
 

@@ -74,14 +74,14 @@ class World:
         self.limit = KeyLimitGate(self.estimate, Calendar("UTC", 0.0, self.loop.time()), Metrics())
 
     def estimate(self, call: Call) -> TokenEstimate:
-        call.estimate = TokenEstimate(100, 100, True)
-        return call.estimate
+        call.usage.estimate = TokenEstimate(100, 100, True)
+        return call.usage.estimate
 
     async def forward(self, call: Call) -> Reply | Rejection:
-        assert call.candidate is not None
-        name = call.candidate.upstream
+        assert call.routing.candidate is not None
+        name = call.routing.candidate.upstream
         call.attempts += 1
-        call.sent_at = self.loop.time()
+        call.timing.sent_at = self.loop.time()
         if name in self.fails:
             raise UpstreamFailure(upstream_status(500), "no", cause=STATUS, status=500)
         seconds = self.takes[name] * self.rng.uniform(1 - self.spread, 1 + self.spread)
@@ -89,26 +89,26 @@ class World:
         self.served[name] += 1
         if name == "own":
             self.own_busy_s += seconds
-        call.answered_at = self.loop.time()
+        call.timing.answered_at = self.loop.time()
         return Reply(200, b"{}")
 
     def call(self, account: Account | None = None) -> Call:
         call = make_call(now=self.loop.time())
-        call.route, call.candidate, call.model = self.route, OWN, "m"
+        call.routing.route, call.routing.candidate, call.request.model = self.route, OWN, "m"
         call.caller = Caller("team", None, account)
         return call
 
     async def serve(self, call: Call) -> Reply | Rejection:
         """Handle the call from the limits to the last byte."""
-        now = call.accepted_at
+        now = call.timing.accepted_at
         try:
             rejection = self.limit.admit(call, now) or self.routing.admit(call, now)
             if rejection is not None:
                 return rejection
             return await self.handle(call)
         finally:
-            call.cost = EACH if call.answered_at and call.candidate is PAID else 0
-            self.waits.append(call.queue_s)
+            call.usage.cost = EACH if call.timing.answered_at and call.routing.candidate is PAID else 0
+            self.waits.append(call.timing.queue_s)
             call.lease.settle(call, self.loop.time())
 
     def breakers(self) -> UpstreamBreakers:
@@ -196,10 +196,10 @@ def test_a_call_whose_wait_exceeds_the_bound_moves_and_reports_it() -> None:
         late = world.call()
         began = world.loop.time()
         assert isinstance(await world.serve(late), Reply)
-        assert late.candidate is PAID
-        assert late.queue_s == pytest.approx(2.0)
+        assert late.routing.candidate is PAID
+        assert late.timing.queue_s == pytest.approx(2.0)
         assert world.loop.time() - began == pytest.approx(2.5)
-        assert late.response_notes[HEADER] == "spill; waited=2.0s"
+        assert late.response.notes[HEADER] == "spill; waited=2.0s"
         assert world.queues["own"].waiting == 0
         await asyncio.gather(*holders)
 
@@ -237,7 +237,7 @@ def test_a_call_does_not_move_to_an_upstream_whose_timeout_has_passed() -> None:
         await asyncio.sleep(0.7)
         world.queues["paid"].free = 0  # no call can move
         await waiting
-        assert (late.candidate, late.queue_s) == (OWN, pytest.approx(5.0))
+        assert (late.routing.candidate, late.timing.queue_s) == (OWN, pytest.approx(5.0))
         await asyncio.gather(*first, *later)
 
     in_virtual_time(scenario())
@@ -323,16 +323,16 @@ def test_a_call_does_not_move_back_to_an_upstream_where_it_failed() -> None:
         await asyncio.sleep(0)
         world.fails.add("paid")
         failed = world.call()
-        failed.max_wait_s = 1.0
-        failed.candidate, failed.candidates = PAID, (PAID, OWN)
+        failed.routing.max_wait_s = 1.0
+        failed.routing.candidate, failed.routing.candidates = PAID, (PAID, OWN)
         late = asyncio.create_task(world.handle(failed))
         await asyncio.sleep(0.5)
         behind = world.call()
-        behind.candidates = (OWN,)
-        behind.max_wait_s = 1000.0
+        behind.routing.candidates = (OWN,)
+        behind.routing.max_wait_s = 1000.0
         after = asyncio.create_task(world.handle(behind))
         await asyncio.gather(*first, late, after)
-        assert failed.queue_s == pytest.approx(10.0)
+        assert failed.timing.queue_s == pytest.approx(10.0)
         assert world.queues["paid"].in_flight == 0
         for call in (failed, behind):
             call.lease.settle(call, world.loop.time())

@@ -18,7 +18,7 @@ from gateway.cache.layer import CacheLayer
 from gateway.cache.lookup import CachePolicy
 from gateway.cache.single_flight import Flights
 from gateway.cache.store import CacheEntry, CacheHit
-from gateway.core.call import EMBEDDINGS, Call, Candidate, Reply, Route, Stream, TokenEstimate
+from gateway.core.call import EMBEDDINGS, Call, Candidate, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONNECT,
@@ -38,6 +38,7 @@ from gateway.core.errors import (
     UpstreamFailure,
     upstream_status,
 )
+from gateway.core.stream import EventStream
 from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
 from gateway.resilience.circuit_breaker import CLOSED, OPEN, CircuitBreaker
 from gateway.resilience.layer import attempts
@@ -46,7 +47,7 @@ from gateway.resilience.upstream_breakers import UpstreamBreakers
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.call_usage import NOTHING, spent
 
-STREAM: Stream = object()  # type: ignore[assignment]
+STREAM: EventStream = object()  # type: ignore[assignment]
 OK: dict[str, Any] = {}
 """An answer that is an answer."""
 
@@ -121,11 +122,11 @@ class Scene(PipelineScene):
         self.says[upstream] = iter(answers).__next__
 
     async def forward(self, call: Call) -> Reply | Rejection:
-        assert call.candidate is not None
-        upstream = call.candidate.upstream
+        assert call.routing.candidate is not None
+        upstream = call.routing.candidate.upstream
         call.attempts += 1
-        call.sent_at = self.loop.time()
-        self.sent.append((upstream, call.sent_at - self.started))
+        call.timing.sent_at = self.loop.time()
+        self.sent.append((upstream, call.timing.sent_at - self.started))
         if self.takes[upstream]:
             await asyncio.sleep(self.takes[upstream])
         said = self.says[upstream]() if upstream in self.says else OK
@@ -134,16 +135,16 @@ class Scene(PipelineScene):
                 raise said
             finally:
                 del said  # its traceback holds this frame
-        call.answered_at = self.loop.time()
-        return Reply(200, stream=STREAM) if call.stream else Reply(200, b"{}")
+        call.timing.answered_at = self.loop.time()
+        return Reply(200, stream=STREAM) if call.request.stream else Reply(200, b"{}")
 
     def call(self, body: bytes = b"{}", patience: float | None = None, sent_before: int | None = None) -> Call:
         call = make_call(now=self.loop.time())
-        call.body, call.route, call.candidate = body, self.route, self.route.candidates[0]
+        call.request.body, call.routing.route, call.routing.candidate = body, self.route, self.route.candidates[0]
         if patience is not None:
-            call.deadline = call.accepted_at + patience
+            call.timing.deadline = call.timing.accepted_at + patience
         if sent_before is not None:
-            call.headers = {"x-stainless-retry-count": str(sent_before)}
+            call.request.headers = {"x-stainless-retry-count": str(sent_before)}
         return call
 
     async def serve(self, call: Call | None = None) -> Reply | Rejection | UpstreamFailure:
@@ -151,12 +152,12 @@ class Scene(PipelineScene):
         call = call or self.call()
         try:
             reply = await self.handle(call)
-            call.outcome = "ok"
+            call.response.outcome = "ok"
             return reply
         except UpstreamFailure as failure:
             return failure
         except asyncio.CancelledError:
-            call.outcome = "client_gone"
+            call.response.outcome = "client_gone"
             raise
         finally:
             call.lease.settle(call, self.loop.time())
@@ -205,7 +206,7 @@ async def test_route_04_another_candidate_is_called_at_once():
     call = scene.call()
     assert isinstance(await scene.serve(call), Reply)
     assert scene.sent == [("a", 0.0), ("b", 0.0)]
-    assert call.candidate is scene.candidates["b"]
+    assert call.routing.candidate is scene.candidates["b"]
     assert call.attempts == 2
     assert scene.counted == {
         ("attempt", "a", "retryable"): 1,
@@ -643,9 +644,9 @@ async def test_streams_that_all_break_are_counted_as_failures_and_open_the_break
     scene = Scene("a")
     for number in range(5):
         call = scene.call(b"%d" % number)
-        call.stream = True
+        call.request.stream = True
         await scene.handle(call)
-        call.outcome = "truncated"
+        call.response.outcome = "truncated"
         call.lease.settle(call, scene.loop.time())
     assert scene.counted == {("attempt", "a", "retryable"): 5}
     assert scene.state("a") == OPEN
@@ -779,7 +780,7 @@ async def test_a_client_that_leaves_in_the_pause_or_the_queue_after_it_pays_for_
         scene = Scene("a", longest=60.0, permits=1)
         scene.script("a", status(429, retry_after=10.0), OK, OK)
         call = scene.call()
-        call.estimate = TokenEstimate(1000, 10, False)
+        call.usage.estimate = TokenEstimate(1000, 10, False)
         task = asyncio.create_task(scene.serve(call))
         await asyncio.sleep(0.1)
         scene.takes["a"] = 30.0
@@ -828,7 +829,7 @@ async def test_with_a_cache_around_them_failed_attempts_are_not_gateway_overhead
     async def comes(after: float) -> Call:
         await asyncio.sleep(after)
         call = scene.call(b'{"model":"m","temperature":0,"messages":[]}')
-        call.model, call.ready_at, call.caller = "m", clock(), Caller("k", None)
+        call.request.model, call.timing.ready_at, call.caller = "m", clock(), Caller("k", None)
         assert isinstance(await scene.serve(call), Reply)
         return call
 
@@ -852,7 +853,7 @@ async def test_a_call_sent_again_by_an_outer_layer_is_no_new_request_and_reads_t
         await scene.serve(scene.call(b"%d" % number))
     assert (scene.state("a"), len(earned)) == (OPEN, 6)
     await asyncio.sleep(7.0)  # it may be tried again
-    call.candidate = scene.candidates["a"]
+    call.routing.candidate = scene.candidates["a"]
     assert isinstance(await scene.serve(call), Reply)
     assert (scene.sent[-1][0], scene.state("a"), len(earned)) == ("a", CLOSED, 6)
 
@@ -863,9 +864,9 @@ async def test_a_call_sent_again_by_an_outer_layer_forgets_when_its_first_answer
     call = scene.call()
     scene.script("a", OK, failed(CONNECT))
     assert isinstance(await scene.serve(call), Reply)
-    assert call.answered_at == scene.loop.time()
+    assert call.timing.answered_at == scene.loop.time()
     assert isinstance(await scene.serve(call), UpstreamFailure)
-    assert call.answered_at == 0.0
+    assert call.timing.answered_at == 0.0
 
 
 @virtual
@@ -991,7 +992,7 @@ async def test_an_upstream_without_the_path_gets_no_calls_to_that_endpoint_for_a
     assert (scene.calls("a"), scene.counted["retry", "a", "path"]) == (1, 1)
     scene.always("a", OK)
     elsewhere = scene.call()
-    elsewhere.endpoint = EMBEDDINGS
+    elsewhere.request.endpoint = EMBEDDINGS
     assert isinstance(await scene.serve(elsewhere), Reply)
     assert scene.calls("a") == 2
     await scene.serve()

@@ -74,7 +74,7 @@ class RoutingScene:
 
     def _estimate(self, call: Call) -> TokenEstimate:
         self.estimated += 1
-        call.estimate = self.estimate
+        call.usage.estimate = self.estimate
         return self.estimate
 
     def _count(self, model: str, upstream: str, reason: str) -> None:
@@ -83,10 +83,10 @@ class RoutingScene:
     def call(self, body: bytes = BODY, key: str = "a", ceiling: int | None = None) -> Call:
         """A call that has reached the gate."""
         call = make_call(now=NOW)
-        call.body, call.route, call.candidate = body, self.route, self.route.candidates[0]
-        call.model, call.caller = "m", Caller(key, None)
+        call.request.body, call.routing.route, call.routing.candidate = body, self.route, self.route.candidates[0]
+        call.request.model, call.caller = "m", Caller(key, None)
         if ceiling is not None:
-            call.ceiling, call.estimate = ceiling, self.estimate
+            call.routing.ceiling, call.usage.estimate = ceiling, self.estimate
         return call
 
     def routed(self, call: Call | None = None, now: float = NOW) -> Call:
@@ -98,9 +98,9 @@ class RoutingScene:
     def order(self, call: Call | None = None) -> list[str]:
         """The upstreams in the order of attempts."""
         call = self.routed(call)
-        names = [one.upstream for one in call.candidates]
-        assert call.candidate is not None
-        assert not names or call.candidate.upstream == names[0]
+        names = [one.upstream for one in call.routing.candidates]
+        assert call.routing.candidate is not None
+        assert not names or call.routing.candidate.upstream == names[0]
         return names or [one.upstream for one in self.route.candidates]
 
     def rejected(self, call: Call) -> Rejection:
@@ -111,7 +111,7 @@ class RoutingScene:
 
     def header(self, call: Call) -> str:
         """The routing header."""
-        return call.response_notes[HEADER]
+        return call.response.notes[HEADER]
 
     def busy(self, upstream: str, calls: int) -> None:
         """Put this many calls in flight at an upstream."""
@@ -119,7 +119,7 @@ class RoutingScene:
 
     def answered(self, call: Call, seconds: float = 1.0, by: Candidate | None = None) -> None:
         """End the call after this time, at its candidate or at `by`."""
-        call.attempts, call.sent_at, call.answered_at = 1, NOW, NOW + seconds
+        call.attempts, call.timing.sent_at, call.timing.answered_at = 1, NOW, NOW + seconds
         if by is not None:
-            call.candidate = by
+            call.routing.candidate = by
         call.lease.settle(call, NOW + seconds)

@@ -34,21 +34,25 @@ class Scene:
         )(self._answer)
 
     async def _answer(self, call: Call) -> Reply:
-        assert call.candidate is not None
-        self.asked.append((call.candidate.upstream, call.ready_at))
-        if call.candidate is STRONG and self.no_answer is not None:
+        assert call.routing.candidate is not None
+        self.asked.append((call.routing.candidate.upstream, call.timing.ready_at))
+        if call.routing.candidate is STRONG and self.no_answer is not None:
             raise self.no_answer
-        call.sent_at = self.now
+        call.timing.sent_at = self.now
         self.now += self.seconds
-        call.answered_at, call.tokens = self.now, TokenUsage(1, 1)
-        text = "" if call.candidate is CHEAP else "x"
+        call.timing.answered_at, call.usage.tokens = self.now, TokenUsage(1, 1)
+        text = "" if call.routing.candidate is CHEAP else "x"
         choice = {"message": {"content": text}, "finish_reason": "stop"}
         return Reply(200, json.dumps({"choices": [choice]}).encode())
 
     def call(self) -> Call:
         call = make_call(now=self.now)
-        call.model, call.caller, call.route = "m", Caller("a", None), Route("m", b'"m"', (CHEAP, STRONG))
-        call.candidate, call.candidates, call.body = CHEAP, [CHEAP, STRONG], b"{}"
+        call.request.model, call.caller, call.routing.route = (
+            "m",
+            Caller("a", None),
+            Route("m", b'"m"', (CHEAP, STRONG)),
+        )
+        call.routing.candidate, call.routing.candidates, call.request.body = CHEAP, [CHEAP, STRONG], b"{}"
         return call
 
     async def asks(self, call: Call) -> list[str]:
@@ -66,15 +70,15 @@ async def test_it_escalates_while_there_is_time_for_an_equally_slow_answer() -> 
 async def test_it_does_not_escalate_if_an_equally_slow_answer_would_be_late(total_s: float, deadline: float) -> None:
     scene = Scene(6.0, total_s=total_s)
     call = scene.call()
-    call.deadline = deadline
+    call.timing.deadline = deadline
     assert await scene.asks(call) == ["cheap"]
-    assert (scene.results, call.response_notes["x-sluice-routing"]) == (["failed"], "cascade; failed=empty")
+    assert (scene.results, call.response.notes["x-sluice-routing"]) == (["failed"], "cascade; failed=empty")
 
 
 async def test_it_does_not_escalate_with_only_one_tier_left() -> None:
     scene, twin = Scene(1.0), Candidate("twin", "up", b'"up"', CHEAP.price)
     call = scene.call()
-    call.route, call.candidates = Route("m", b'"m"', (CHEAP, twin, STRONG)), [CHEAP, twin]
+    call.routing.route, call.routing.candidates = Route("m", b'"m"', (CHEAP, twin, STRONG)), [CHEAP, twin]
     assert await scene.asks(call) == ["cheap"]
     assert scene.results == ["skipped"]
 
@@ -82,7 +86,7 @@ async def test_it_does_not_escalate_with_only_one_tier_left() -> None:
 async def test_it_does_not_escalate_if_the_key_can_pay_for_one_answer_only() -> None:
     scene = Scene(1.0)
     call = scene.call()
-    call.ceiling = 10**9
+    call.routing.ceiling = 10**9
     assert await scene.asks(call) == ["cheap"]
 
 
@@ -92,21 +96,21 @@ async def test_the_first_answers_time_is_not_gateway_overhead() -> None:
     await scene.handle(call)
     assert call.overhead_s(scene.now) == 0.0
     assert scene.asked[1] == ("strong", 1006.0)
-    assert [one.candidate for one in call.failed_usage] == [CHEAP]
-    assert call.route is not None
-    assert call.route.candidates == (CHEAP, STRONG)
+    assert [one.candidate for one in call.usage.failed] == [CHEAP]
+    assert call.routing.route is not None
+    assert call.routing.route.candidates == (CHEAP, STRONG)
 
 
 async def test_a_client_that_leaves_before_the_second_attempt_pays_for_the_first_only() -> None:
     scene = Scene(6.0)
     scene.no_answer = asyncio.CancelledError()
     call = scene.call()
-    call.estimate = TokenEstimate(1_000_000, 1_000_000, False)
+    call.usage.estimate = TokenEstimate(1_000_000, 1_000_000, False)
     with pytest.raises(asyncio.CancelledError):
         await scene.handle(call)
-    call.outcome = "client_gone"
+    call.response.outcome = "client_gone"
     assert spent(call) is NOTHING
-    assert [(one.candidate, one.tokens) for one in call.failed_usage] == [(CHEAP, TokenUsage(1, 1))]
+    assert [(one.candidate, one.tokens) for one in call.usage.failed] == [(CHEAP, TokenUsage(1, 1))]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -116,7 +120,7 @@ async def test_the_candidates_are_restored_afterwards(*, fails: bool) -> None:
     call = scene.call()
     call.batch_size = 4  # of the first answer
     await scene.handle(call)
-    assert (call.candidates, call.batch_size) == ([CHEAP, STRONG], 4 if fails else 0)
+    assert (call.routing.candidates, call.batch_size) == ([CHEAP, STRONG], 4 if fails else 0)
 
 
 @pytest.mark.parametrize("fails", [False, True])

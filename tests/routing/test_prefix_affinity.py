@@ -64,13 +64,13 @@ def routed(requests: list[tuple[bytes, list[int]]], rule: RoutingRule, under_way
     for body, tokens in requests:
         if len(going) >= under_way:
             done = going.pop(0)
-            assert done.candidate is not None
-            scene.queues[done.candidate.upstream].free += 1
+            assert done.routing.candidate is not None
+            scene.queues[done.routing.candidate.upstream].free += 1
             scene.answered(done)
         call = scene.routed(scene.call(body), NOW)
-        assert call.candidate is not None
-        scene.queues[call.candidate.upstream].free -= 1
-        engines[call.candidate.upstream].prefill(tokens)
+        assert call.routing.candidate is not None
+        scene.queues[call.routing.candidate.upstream].free -= 1
+        engines[call.routing.candidate.upstream].prefill(tokens)
         going.append(call)
     return list(engines.values())
 

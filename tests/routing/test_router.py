@@ -94,10 +94,10 @@ def test_a_cached_prompt_can_change_the_order():
     cached = candidate("cached", (1.2, 1.2), cached=0.1)
     scene = RoutingScene(CHEAPEST, plain, cached, estimate=TokenEstimate(1000, 10, True))
     first = scene.routed(scene.call(long_chat(1)))
-    assert first.candidate is plain
+    assert first.routing.candidate is plain
     scene.answered(first, by=cached)  # the cheaper one had failed
     again = scene.routed(scene.call(long_chat(2)))
-    assert again.candidate is cached
+    assert again.routing.candidate is cached
     assert scene.header(again).startswith("affinity; est_usd=")
 
 
@@ -163,7 +163,7 @@ def test_a_much_slower_upstream_counts_as_fuller_until_that_is_forgotten():
     scene.busy("b", 2)
     assert scene.order() == ["b", "a"]  # 1/4 * 4.5 against 3/4
     later = scene.routed(now=NOW + FORGET_S + 0.1)
-    assert later.candidate is A
+    assert later.routing.candidate is A
 
 
 def test_up_to_twice_as_slow_counts_as_equal():
@@ -178,9 +178,9 @@ def test_response_times_are_learned_from_calls():
     scene = RoutingScene(LEAST, A, B)
     for _ in range(4):
         call = scene.routed()
-        scene.answered(call, 9.0 if call.candidate is A else 1.0)
+        scene.answered(call, 9.0 if call.routing.candidate is A else 1.0)
     scene.busy("b", 2)
-    assert scene.routed(now=NOW + 9.0).candidate is B
+    assert scene.routed(now=NOW + 9.0).routing.candidate is B
 
 
 # affinity
@@ -188,26 +188,26 @@ def test_response_times_are_learned_from_calls():
 
 def test_a_conversation_stays_where_its_prefix_is_cached():
     scene = RoutingScene(LEAST, A, B)
-    first = scene.routed(scene.call(long_chat(1))).candidate
+    first = scene.routed(scene.call(long_chat(1))).routing.candidate
     for turn in range(2, 6):
         scene.order()  # somebody else's turn
         call = scene.routed(scene.call(long_chat(turn)))
-        assert (call.candidate, scene.header(call)) == (first, "affinity")
+        assert (call.routing.candidate, scene.header(call)) == (first, "affinity")
 
 
 def test_a_conversation_follows_the_replica_that_served_it():
     scene = RoutingScene(LEAST, A, B)
     call = scene.routed(scene.call(long_chat(1)))
-    other = B if call.candidate is A else A
+    other = B if call.routing.candidate is A else A
     scene.answered(call, by=other)
-    assert scene.routed(scene.call(long_chat(2))).candidate is other
+    assert scene.routed(scene.call(long_chat(2))).routing.candidate is other
 
 
 def test_one_key_does_not_follow_another():
     scene = RoutingScene(LEAST, A, B)
-    first = scene.routed(scene.call(long_chat(1), key="a")).candidate
+    first = scene.routed(scene.call(long_chat(1), key="a")).routing.candidate
     assert scene.header(scene.routed(scene.call(long_chat(2), key="b"))) == "least_loaded"
-    assert scene.routed(scene.call(long_chat(2), key="a")).candidate is first
+    assert scene.routed(scene.call(long_chat(2), key="a")).routing.candidate is first
 
 
 def saturated(scene: RoutingScene, warm: Candidate, how: str) -> None:
@@ -224,11 +224,11 @@ def saturated(scene: RoutingScene, warm: Candidate, how: str) -> None:
 @pytest.mark.parametrize("how", ["permits", "engine", "far ahead of the others"])
 def test_a_conversation_leaves_a_saturated_replica(how: str):
     scene = RoutingScene(LEAST, A, B)
-    warm = scene.routed(scene.call(long_chat(1))).candidate
+    warm = scene.routed(scene.call(long_chat(1))).routing.candidate
     assert warm is not None
     saturated(scene, warm, how)
     call = scene.routed(scene.call(long_chat(2)))
-    assert call.candidate is not warm
+    assert call.routing.candidate is not warm
     assert scene.header(call) == "least_loaded"
 
 
@@ -241,11 +241,11 @@ def test_short_requests_have_no_affinity():
 def test_the_prefix_map_is_bounded_and_evicts_the_oldest():
     scene = RoutingScene(LEAST, A, B, remembered=10)
     talks = [chr(ord("a") + number) for number in range(12)]
-    first = {talk: scene.routed(scene.call(long_chat(1, talk))).candidate for talk in talks}
+    first = {talk: scene.routed(scene.call(long_chat(1, talk))).routing.candidate for talk in talks}
     assert len(scene.prefixes) == 10
     assert scene.header(scene.routed(scene.call(long_chat(2, "a")))) == "least_loaded"
     last = scene.routed(scene.call(long_chat(2, talks[-1])))
-    assert (last.candidate, scene.header(last)) == (first[talks[-1]], "affinity")
+    assert (last.routing.candidate, scene.header(last)) == (first[talks[-1]], "affinity")
 
 
 # filters
@@ -316,7 +316,7 @@ def test_a_budget_too_small_for_every_capable_candidate_is_rejected():
 def test_a_plain_priority_list_is_untouched():
     scene = RoutingScene(RoutingRule("priority"), A, B)
     call = scene.routed()
-    assert (call.candidate, call.candidates, call.response_notes, scene.estimated) == (A, (), {}, 0)
+    assert (call.routing.candidate, call.routing.candidates, call.response.notes, scene.estimated) == (A, (), {}, 0)
 
 
 def test_every_reason_is_from_a_closed_set():

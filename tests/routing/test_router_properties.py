@@ -36,11 +36,11 @@ KINDS = ("priority", "cheapest", "weighted", "least_loaded", "complexity")
 def fits(one: Candidate, needed: frozenset[str], estimate: TokenEstimate, call: Call) -> tuple[bool, bool]:
     """Whether it may serve the call at all, and whether it holds it."""
     able = one.capabilities is None or needed <= one.capabilities
-    if call.ceiling is not None:
+    if call.routing.ceiling is not None:
         able = (
             able
             and one.price is not None
-            and cost(TokenUsage(estimate.input, estimate.output), one.price) <= call.ceiling
+            and cost(TokenUsage(estimate.input, estimate.output), one.price) <= call.routing.ceiling
         )
     answer = estimate.output if estimate.capped else 0
     holds = (one.context_window is None or estimate.input + answer <= one.context_window) and (
@@ -86,13 +86,13 @@ def test_never_one_that_cannot_while_another_can(
     if isinstance(outcome, Rejection):
         assert not able
         return
-    picked = call.candidate
+    picked = call.routing.candidate
     assert picked in able
-    assert set(call.candidates) <= set(able)
-    assert len(set(call.candidates)) == len(call.candidates)
-    assert call.candidates[0] is picked
+    assert set(call.routing.candidates) <= set(able)
+    assert len(set(call.routing.candidates)) == len(call.routing.candidates)
+    assert call.routing.candidates[0] is picked
     holding = [one for one in able if judged[one][1]]
     if holding:
-        assert set(call.candidates) == set(holding)
-    choice = holding or list(call.candidates)
+        assert set(call.routing.candidates) == set(holding)
+    choice = holding or list(call.routing.candidates)
     assert picked not in scene.unusable or set(choice) <= scene.unusable

@@ -53,7 +53,7 @@ def test_a_free_slot_at_a_preferred_upstream_is_used():
     one.busy("own", 3)
     call = one.call()
     assert one.order(call) == ["own", "paid"]
-    assert call.max_wait_s == 2.0
+    assert call.routing.max_wait_s == 2.0
     assert one.estimated == 0
 
 
@@ -70,7 +70,7 @@ def test_a_wait_over_the_bound_spills_with_a_header():
     assert one.order(call) == ["paid", "own"]
     assert one.header(call) == "spill; wait=2.2s"
     assert one.counted == {("m", "paid", "spill"): 1}
-    assert call.max_wait_s == 2.0  # for the case that it has to wait all the same
+    assert call.routing.max_wait_s == 2.0  # for the case that it has to wait all the same
 
 
 def test_another_preferred_candidate_with_a_free_slot_comes_first():
@@ -113,7 +113,7 @@ def test_a_call_larger_than_the_rate_spills():
     one = scene(OWN, PAID)
     one.queues["own"].pace = Pace(None, 10.0)
     call = one.call()
-    call.estimate = TokenEstimate(1000, 10, True)
+    call.usage.estimate = TokenEstimate(1000, 10, True)
     assert one.order(call) == ["paid", "own"]
 
 
@@ -144,14 +144,14 @@ def test_a_call_that_has_waited_moves_to_a_candidate_with_a_free_slot():
     full(one, "own", waiting=4, hold_s=1.0)
     full(one, "own-2", waiting=4, hold_s=1.0)
     call = one.routed()
-    assert [it.upstream for it in call.candidates] == ["own", "own-2", "paid"]
+    assert [it.upstream for it in call.routing.candidates] == ["own", "own-2", "paid"]
     full(one, "paid", waiting=0, hold_s=1.0)
     assert not one.routing.spills(call, NOW + 2)
-    assert call.max_wait_s == 2.0
+    assert call.routing.max_wait_s == 2.0
     one.busy("paid", 0)
     assert one.routing.spills(call, NOW + 2.5)
-    assert [it.upstream for it in call.candidates] == ["paid", "own", "own-2"]
-    assert (call.max_wait_s, call.candidate) == (math.inf, OWN)
+    assert [it.upstream for it in call.routing.candidates] == ["paid", "own", "own-2"]
+    assert (call.routing.max_wait_s, call.routing.candidate) == (math.inf, OWN)
     assert one.header(call) == "spill; waited=2.0s"
     assert one.counted["m", "paid", "spill"] == 1
 
@@ -173,4 +173,4 @@ def test_a_call_too_hard_for_preferred_candidates_does_not_go_there() -> None:
     one.routing._scorers = {"m": Hard()}
     call = one.call()
     assert one.order(call) == ["paid", "own"]
-    assert call.max_wait_s == math.inf
+    assert call.routing.max_wait_s == math.inf

@@ -9,7 +9,7 @@ from doubles.settings import KEY, settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, E0, EMBEDDINGS
 
-from gateway.core.call import Call, Credentials
+from gateway.core.call import Call, ClientRequest, Credentials
 from gateway.core.errors import INVALID_API_KEY, MODEL_NOT_FOUND, Rejection
 from gateway.pipeline.gates import admit
 
@@ -29,15 +29,15 @@ async def test_metr_01_a_hundred_thousand_names_and_keys_leave_nothing_behind(
     stack = gateway._gateway._serve.generation.stack
 
     async def one(number: int, key: str, expected: object) -> None:
-        made = Call(CHAT, f"id-{number}", Credentials(f"Bearer {key}", None, None), 1.0)
+        made = Call(ClientRequest(CHAT, f"id-{number}", Credentials(f"Bearer {key}", None, None)), 1.0)
         answer = admit(stack.door, made, 1.0)
         if answer is None:
-            made.model = f"made-up-{number}"
-            made.body = b'{"model":"%s"}' % made.model.encode()
+            made.request.model = f"made-up-{number}"
+            made.request.body = b'{"model":"%s"}' % made.request.model.encode()
             answer = await stack.handle(made)
         assert isinstance(answer, Rejection)
         assert answer.kind is expected
-        made.status, made.outcome = answer.kind.status, answer.kind.outcome
+        made.response.status, made.response.outcome = answer.kind.status, answer.kind.outcome
         made.lease.settle(made, 2.0)
 
     async def all_of(count: int) -> None:

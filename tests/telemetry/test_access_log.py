@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 from kit.calls import make_call
 
-from gateway.core.call import CHAT, Call, Candidate, Credentials, Route, TokenEstimate, TokenUsage
-from gateway.core.caller import Caller
+from gateway.core.call import (
+    CHAT,
+    UNROUTED,
+    Call,
+    Candidate,
+    ClientRequest,
+    Credentials,
+    Route,
+    TokenEstimate,
+    TokenUsage,
+)
+from gateway.core.caller import STRANGER, Caller
 from gateway.telemetry import logging as log
 from gateway.telemetry.access_log import as_json, as_text, record_of
 from gateway.telemetry.nonblocking_output import NonBlockingStream
@@ -21,12 +31,12 @@ EVIL = ["a\nb", "a\r\nx", "\x1b[2J", "\x00", "\x7f", "\u2028", "\x85", "\u202egp
 
 def finished() -> Call:
     """Accepted at 100.0, body there at 100.5, waited 0.25, sent at 101.0, first token at 103.0."""
-    call = Call(CHAT, "req-1", Credentials("Bearer sk-secret", None, None), 100.0)
-    call.ready_at, call.queue_s, call.sent_at = 100.5, 0.25, 101.0
-    call.answered_at = call.first_token_at = 103.0
-    call.model, call.route, call.candidate, call.attempts = "small", ROUTE, CANDIDATE, 2
-    call.caller, call.body = Caller("team-a", None), b'{"messages":"a secret"}'
-    call.status, call.outcome, call.stream = 200, "ok", True
+    call = Call(ClientRequest(CHAT, "req-1", Credentials("Bearer sk-secret", None, None)), 100.0)
+    call.timing.ready_at, call.timing.queue_s, call.timing.sent_at = 100.5, 0.25, 101.0
+    call.timing.answered_at = call.timing.first_token_at = 103.0
+    call.request.model, call.routing.route, call.routing.candidate, call.attempts = "small", ROUTE, CANDIDATE, 2
+    call.caller, call.request.body = Caller("team-a", None), b'{"messages":"a secret"}'
+    call.response.status, call.response.outcome, call.request.stream = 200, "ok", True
     return call
 
 
@@ -40,9 +50,9 @@ def told(call: Call, now: float = 105.0) -> dict[str, Any]:
 
 def test_all_that_is_known_of_a_call() -> None:
     call = finished()
-    call.tokens, call.cost, call.batch_size = TokenUsage(input=10, output=4, cached_input=8), 1_234_000, 3
-    call.cached_by, call.finish = "collapsed", "length"
-    call.response_notes = {"x-sluice-routing": "least_loaded", "x-sluice-overflow": "drop_oldest", "age": "1"}
+    call.usage.tokens, call.usage.cost, call.batch_size = TokenUsage(input=10, output=4, cached_input=8), 1_234_000, 3
+    call.cached_by, call.response.finish = "collapsed", "length"
+    call.response.notes = {"x-sluice-routing": "least_loaded", "x-sluice-overflow": "drop_oldest", "age": "1"}
     assert told(call) == {
         "ts": "2026-11-30T00:53:20.250+00:00",
         "level": "info",
@@ -75,7 +85,8 @@ def test_all_that_is_known_of_a_call() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     call = make_call(now=100.0, request_id="req-1")
-    call.model, call.status, call.outcome = "m" * 1000, 404, "client_error"
+    call.caller, call.request.model = STRANGER, "m" * 1000
+    call.response.status, call.response.outcome = 404, "client_error"
     assert told(call, 100.5) == {
         "ts": "2026-11-30T00:53:20.250+00:00",
         "level": "info",
@@ -93,14 +104,14 @@ def test_what_is_not_known_is_left_out() -> None:
 
 def test_usage_that_nobody_has_counted_is_said_to_be_estimated() -> None:
     call = finished()
-    call.estimated, call.estimate, call.generated = True, TokenEstimate(7, 100, capped=False), 3
+    call.usage.estimated, call.usage.estimate, call.usage.generated = True, TokenEstimate(7, 100, capped=False), 3
     fields = told(call)
     assert (fields["input_tokens"], fields["output_tokens"], fields["usage"]) == (7, 3, "estimated")
 
 
 def test_a_call_that_was_refused_in_the_queue_tells_how_long_it_waited() -> None:
     call = finished()
-    call.attempts, call.answered_at, call.queue_s = 0, 0.0, 1.5
+    call.attempts, call.timing.answered_at, call.timing.queue_s = 0, 0.0, 1.5
     fields = told(call)
     assert fields["queue_ms"] == 1500.0
     assert "upstream" not in fields
@@ -108,7 +119,7 @@ def test_a_call_that_was_refused_in_the_queue_tells_how_long_it_waited() -> None
 
 def test_for_people_it_is_one_line_in_columns() -> None:
     call = finished()
-    call.tokens, call.cost = TokenUsage(input=10, output=4), 1_234_000
+    call.usage.tokens, call.usage.cost = TokenUsage(input=10, output=4), 1_234_000
     text = as_text(record_of(call, 105.0), AT)
     assert re.sub(r"^\d\d:\d\d:\d\d", "hh:mm:ss", text) == (
         "hh:mm:ss info 200 ok                  5000.00 ms chat/completions small > local/up-small key=team-a "
@@ -120,7 +131,7 @@ def test_for_people_it_is_one_line_in_columns() -> None:
 @pytest.mark.parametrize("shape", [as_json, as_text])
 def test_nothing_starts_a_line_or_steers_a_terminal(shape: Any, evil: str) -> None:
     call = finished()
-    call.route, call.model = None, evil
+    call.routing.route, call.request.model = UNROUTED, evil
     text = shape(record_of(call, 105.0), AT)
     assert text[-1] == "\n"
     assert text[:-1].isprintable()
@@ -130,7 +141,7 @@ def test_nothing_starts_a_line_or_steers_a_terminal(shape: Any, evil: str) -> No
 
 def test_a_made_up_model_passes_for_no_other_field() -> None:
     call = finished()
-    call.route, call.model = None, 'x" key=admin'
+    call.routing.route, call.request.model = UNROUTED, 'x" key=admin'
     assert ' "x\\" key=admin" > ' in as_text(record_of(call, 105.0), AT)
 
 

@@ -40,9 +40,9 @@ def answered(scene: Scene, stream: bool = False) -> Call:
     """Accepted at 100.0, body there at 100.5, waited 0.25, sent at 101.0, answered at 103.0."""
     call = make_call(now=100.0)
     assert scene.gate.admit(call, 100.0) is None
-    call.ready_at, call.queue_s, call.sent_at, call.answered_at = 100.5, 0.25, 101.0, 103.0
-    call.model, call.route, call.candidate, call.attempts = "small", ROUTE, CANDIDATE, 1
-    call.status, call.outcome, call.stream = 200, "ok", stream
+    call.timing.ready_at, call.timing.queue_s, call.timing.sent_at, call.timing.answered_at = 100.5, 0.25, 101.0, 103.0
+    call.request.model, call.routing.route, call.routing.candidate, call.attempts = "small", ROUTE, CANDIDATE, 1
+    call.response.status, call.response.outcome, call.request.stream = 200, "ok", stream
     return call
 
 
@@ -65,7 +65,7 @@ def test_a_call_is_recorded_once(scene: Scene):
 def test_calls_are_counted_by_model_endpoint_status_and_outcome(scene: Scene):
     for status, outcome in [(200, "ok"), (200, "ok"), (200, "truncated"), (504, "upstream_timeout")]:
         call = answered(scene)
-        call.status, call.outcome = status, outcome
+        call.response.status, call.response.outcome = status, outcome
         call.lease.settle(call, 103.0)
     labels = {**MODEL, "endpoint": CHAT}
     assert scene.value("sluice_requests_total", **labels, status="200", outcome="ok") == 2
@@ -77,7 +77,7 @@ def test_a_model_that_a_client_made_up_is_other(scene: Scene):
     for number in range(50):
         call = make_call(EMBEDDINGS, 1.0)
         scene.gate.admit(call, 1.0)
-        call.model, call.status, call.outcome = f"made-up-{number}", 404, "client_error"
+        call.request.model, call.response.status, call.response.outcome = f"made-up-{number}", 404, "client_error"
         call.lease.settle(call, 2.0)
     expected = {"model": "other", "endpoint": EMBEDDINGS, "status": "404", "outcome": "client_error"}
     assert scene.series("sluice_requests_total") == [expected]
@@ -112,27 +112,27 @@ def test_relaying_a_stream_is_no_overhead(scene: Scene):
 
 def test_overhead_is_never_negative():
     call = make_call(now=100.0)
-    call.sent_at, call.answered_at, call.queue_s = 101.0, 102.0, 5.0
+    call.timing.sent_at, call.timing.answered_at, call.timing.queue_s = 101.0, 102.0, 5.0
     assert call.overhead_s(102.0) == 0.0
 
 
 def test_a_call_without_an_answer_has_no_overhead(scene: Scene):
     call = answered(scene)
-    call.answered_at = 0.0
+    call.timing.answered_at = 0.0
     call.lease.settle(call, 104.0)
     assert scene.series("sluice_gateway_overhead_seconds_sum") == []
 
 
 def test_the_first_token_is_timed_from_the_sending(scene: Scene):
     call = answered(scene, stream=True)
-    call.first_token_at = 103.0
+    call.timing.first_token_at = 103.0
     call.lease.settle(call, 105.0)
     assert scene.value("sluice_time_to_first_token_seconds_sum", **UPSTREAM) == 2.0
 
 
 def test_the_time_per_token_is_the_mean_after_the_first(scene: Scene):
     call = answered(scene, stream=True)
-    call.first_token_at, call.tokens = 103.0, TokenUsage(output=5)
+    call.timing.first_token_at, call.usage.tokens = 103.0, TokenUsage(output=5)
     call.lease.settle(call, 105.0)
     assert scene.value("sluice_time_per_output_token_seconds_sum", **UPSTREAM) == 0.5
 
@@ -140,14 +140,14 @@ def test_the_time_per_token_is_the_mean_after_the_first(scene: Scene):
 @pytest.mark.parametrize("tokens", [None, TokenUsage(output=0), TokenUsage(output=1)])
 def test_one_token_has_no_time_between_tokens(scene: Scene, tokens: TokenUsage | None):
     call = answered(scene, stream=True)
-    call.first_token_at, call.tokens = 103.0, tokens
+    call.timing.first_token_at, call.usage.tokens = 103.0, tokens
     call.lease.settle(call, 105.0)
     assert scene.series("sluice_time_per_output_token_seconds_sum") == []
 
 
 def test_a_whole_answer_has_no_first_token(scene: Scene):
     call = answered(scene)
-    call.tokens = TokenUsage(output=5)
+    call.usage.tokens = TokenUsage(output=5)
     call.lease.settle(call, 105.0)
     assert scene.series("sluice_time_to_first_token_seconds_sum") == []
     assert scene.series("sluice_time_per_output_token_seconds_sum") == []
@@ -156,7 +156,7 @@ def test_a_whole_answer_has_no_first_token(scene: Scene):
 def test_tokens_are_counted_by_kind_and_nought_makes_no_series(scene: Scene):
     for tokens in (TokenUsage(input=10, output=4, cached_input=8), TokenUsage(input=1, output=2), None):
         call = answered(scene)
-        call.tokens = tokens
+        call.usage.tokens = tokens
         call.lease.settle(call, 105.0)
     counted = {
         labels["type"]: scene.value("sluice_tokens_total", **labels) for labels in scene.series("sluice_tokens_total")
@@ -167,7 +167,12 @@ def test_tokens_are_counted_by_kind_and_nought_makes_no_series(scene: Scene):
 def test_a_refused_call_says_nothing_about_any_upstream(scene: Scene):
     call = make_call(now=1.0)
     scene.gate.admit(call, 1.0)
-    call.route, call.status, call.outcome, call.tokens = ROUTE, 503, "shed", TokenUsage(input=5)
+    call.routing.route, call.response.status, call.response.outcome, call.usage.tokens = (
+        ROUTE,
+        503,
+        "shed",
+        TokenUsage(input=5),
+    )
     call.lease.settle(call, 2.0)
     assert scene.series("sluice_tokens_total") == []
     assert scene.value("sluice_requests_total", **MODEL, endpoint=CHAT, status="503", outcome="shed") == 1

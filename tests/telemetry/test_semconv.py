@@ -36,10 +36,10 @@ class Scene:
     ) -> None:
         """One that began at 100.0; its first token came after `first` seconds, its end after `seconds`."""
         call = make_call(endpoint, 100.0)
-        call.candidate = Candidate(upstream, "up", b'"up"')
-        call.route = Route("small", b'"small"', (call.candidate,))
-        call.attempts, call.tokens, call.outcome, call.sent_at = attempts, tokens, outcome, 100.0
-        call.first_token_at = 100.0 + first if first else 0.0
+        call.routing.candidate = Candidate(upstream, "up", b'"up"')
+        call.routing.route = Route("small", b'"small"', (call.routing.candidate,))
+        call.attempts, call.usage.tokens, call.response.outcome, call.timing.sent_at = attempts, tokens, outcome, 100.0
+        call.timing.first_token_at = 100.0 + first if first else 0.0
         self._observe.settle(call, 100.0 + seconds)
 
     def value(self, name: str, **labels: str) -> float | None:

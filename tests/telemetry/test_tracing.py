@@ -22,7 +22,7 @@ def traced(sample: float, parents: list[str | None]) -> list[bool]:
     found = []
     for parent in parents:
         call = make_call(now=1.0)
-        call.headers = {} if parent is None else {"traceparent": parent}
+        call.request.headers = {} if parent is None else {"traceparent": parent}
         assert gate.admit(call, 1.0) is None
         found.append(call.trace is not None)
     return found

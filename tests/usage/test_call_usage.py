@@ -1,5 +1,7 @@
 """What a call is charged, by how it ended."""
 
+from typing import Any
+
 import pytest
 from kit.calls import make_call
 
@@ -9,13 +11,9 @@ from gateway.usage.call_usage import NOTHING, charge, spent
 ESTIMATE = TokenEstimate(100, 256, False)
 
 
-def ended(outcome: str, **more: object) -> Call:
+def ended(outcome: str, **more: Any) -> Call:
     """A call that is over."""
-    call = make_call(now=1.0)
-    call.outcome, call.estimate, call.sent_at = outcome, ESTIMATE, 2.0
-    for name, value in more.items():
-        setattr(call, name, value)
-    return call
+    return make_call(now=1.0, **{"outcome": outcome, "estimate": ESTIMATE, "sent_at": 2.0, **more})
 
 
 @pytest.mark.parametrize("outcome", ["ok", "client_gone", "truncated", "upstream_timeout"])
@@ -49,7 +47,7 @@ def test_a_call_that_was_never_sent_costs_nothing(outcome: str) -> None:
 @pytest.mark.parametrize("output_price", [None, 5 * 10**9])
 def test_embeddings_have_no_output_whatever_their_upstream_reports(output_price: int | None) -> None:
     call = ended("ok")
-    call.endpoint = EMBEDDINGS
-    call.candidate = Candidate("local", "up", b'"up"', Price(2 * 10**9, output_price, 2 * 10**9))
+    call.request.endpoint = EMBEDDINGS
+    call.routing.candidate = Candidate("local", "up", b'"up"', Price(2 * 10**9, output_price, 2 * 10**9))
     charge(call, TokenUsage(7, 7), b"{}")
-    assert (call.tokens, spent(call), call.cost) == (TokenUsage(7), TokenUsage(7), 7 * 2_000)
+    assert (call.usage.tokens, spent(call), call.usage.cost) == (TokenUsage(7), TokenUsage(7), 7 * 2_000)

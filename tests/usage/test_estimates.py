@@ -26,9 +26,14 @@ class Learns(Estimator):
 
 def answered(estimates: TokenEstimates, body: bytes = b'{"messages":[{"content":"hello there"}]}') -> Call:
     call = make_call()
-    call.body, call.candidate, call.route, call.caller = body, CANDIDATE, ROUTE, Caller("team", None)
+    call.request.body, call.routing.candidate, call.routing.route, call.caller = (
+        body,
+        CANDIDATE,
+        ROUTE,
+        Caller("team", None),
+    )
     estimates.make(call)
-    call.tokens = TokenUsage(20, 5)
+    call.usage.tokens = TokenUsage(20, 5)
     return call
 
 
@@ -37,7 +42,7 @@ def test_the_first_answers_are_all_learned_from_and_later_ones_sampled():
     estimates = TokenEstimates(estimator, metrics)
     for _ in range(LEARN_ALL + 10 * LEARN_EVERY):
         call = answered(estimates)
-        estimates.book(call, call.tokens or TokenUsage(), 1.0)
+        estimates.book(call, call.usage.tokens or TokenUsage(), 1.0)
     assert estimator.lessons == LEARN_ALL + 10
     count = metrics.registry.get_sample_value("sluice_token_estimate_ratio_count", {"model": "small"})
     assert count == LEARN_ALL + 10
@@ -48,7 +53,7 @@ def test_a_share_of_a_batch_is_not_learned_from():
     estimates = TokenEstimates(estimator, Metrics())
     call = answered(estimates)
     call.batch_size = 2
-    estimates.book(call, call.tokens or TokenUsage(), 1.0)
+    estimates.book(call, call.usage.tokens or TokenUsage(), 1.0)
     assert estimator.lessons == 0
 
 
@@ -56,6 +61,6 @@ def test_uncounted_usage_is_not_learned_from():
     estimator = Learns()
     estimates = TokenEstimates(estimator, Metrics())
     call = answered(estimates)
-    call.tokens = None
+    call.usage.tokens = None
     estimates.book(call, TokenUsage(1, 1), 1.0)
     assert estimator.lessons == 0

@@ -27,11 +27,7 @@ FIELDS = Saving.__struct_fields__[4:]
 
 def over(route: tuple[Candidate, ...] = (DEAR, CHEAP), outcome: str = "ok", **more: Any) -> Call:
     """A finished call."""
-    call = make_call()
-    call.route, call.outcome, call.day = Route("m", b'"m"', route), outcome, DAY
-    for name, value in more.items():
-        setattr(call, name, value)
-    return call
+    return make_call(**{"route": Route("m", b'"m"', route), "outcome": outcome, "day": DAY, **more})
 
 
 def last(call: Call, candidate: Candidate, tokens: TokenUsage, sums: SavingsTotals | None = None) -> dict[str, int]:
@@ -72,8 +68,8 @@ def test_provider_cache_discounts_and_surcharges_are_separate():
 
 def test_a_declared_price_belongs_to_no_candidate():
     call, sums = over((CHEAP,)), SavingsTotals()
-    assert call.route
-    call.route.baseline = Candidate("", "10 in, 10 out", b"", Price(10_000_000, 10_000_000, 10_000_000))
+    assert call.routing.route
+    call.routing.route.baseline = Candidate("", "10 in, 10 out", b"", Price(10_000_000, 10_000_000, 10_000_000))
     found = last(call, CHEAP, TokenUsage(100, 10), sums)
     assert (found["baseline"], found["cheapest"], found["elsewhere"]) == (1100, 120, 1)
     assert alternatives(sums)[BASELINE, "10 in, 10 out"] == (1, 1100)
@@ -139,7 +135,7 @@ def test_without_a_price_nothing_is_compared(route: tuple[Candidate, ...], candi
 def test_failed_attempts_are_waste_at_their_upstream():
     sums = SavingsTotals()
     earlier = (FailedUsage(DEAR, TokenUsage(100, 1)),)
-    last(over(failed_usage=earlier), CHEAP, TokenUsage(100, 10), sums)
+    last(over(failed=earlier), CHEAP, TokenUsage(100, 10), sums)
     record_wasted(sums, over(), "team-a", earlier[0], 315)
     assert recorded(sums.saving(DAY, "team-a", "m", "dear")) == {"waste": 315}
     assert recorded(sums.saving(DAY, "team-a", "m", "cheap"))["compared"] == 1
@@ -148,7 +144,7 @@ def test_failed_attempts_are_waste_at_their_upstream():
 def test_a_failed_attempt_of_unknown_price_excludes_its_call():
     sums = SavingsTotals()
     earlier = FailedUsage(UNKNOWN, TokenUsage(100, 1))
-    found = last(over(failed_usage=(earlier,)), DEAR, TokenUsage(100, 10), sums)
+    found = last(over(failed=(earlier,)), DEAR, TokenUsage(100, 10), sums)
     record_wasted(sums, over(), "team-a", earlier, None)
     assert found == {"uncompared": 1}
     assert recorded(sums.saving(DAY, "team-a", "m", "cheap")) == {"unpriced_input": 100, "unpriced_output": 1}
@@ -160,12 +156,3 @@ def test_merged_calls_count_the_avoided_upstream_calls():
         last(over(batch_size=3), CHEAP, TokenUsage(10, 1), sums)
     found = sums.saving(DAY, "team-a", "m", "cheap")
     assert (found.merged, round(found.spared / CALL_PARTS)) == (3, 2)
-
-
-def test_a_call_without_a_model_is_not_recorded():
-    sums, call = SavingsTotals(), over(cached_by="hit", saved=TokenUsage(1))
-    call.route = None
-    record_final(sums, call, "team-a", FailedUsage(DEAR, TokenUsage(1)), 1)
-    record_wasted(sums, call, "team-a", FailedUsage(DEAR, TokenUsage(1)), 1)
-    record_avoided(sums, call, "team-a", "cache")
-    assert (sums.savings, sums.alternatives) == ({}, {})

@@ -34,13 +34,13 @@ routes = st.lists(candidates, min_size=1, max_size=4).map(tuple)
 def calls(draw: Any, days: tuple[str, ...] = ("2026-11-28", "2026-11-29")) -> tuple[Call, Candidate, TokenUsage]:
     call = make_call()
     pool = draw(routes)
-    call.route = Route(draw(st.sampled_from("mn")), b"", pool)
-    call.day = draw(st.sampled_from(days))
-    call.outcome = draw(st.sampled_from(["ok", "ok", "ok", "client_gone", "truncated"]))
+    call.routing.route = Route(draw(st.sampled_from("mn")), b"", pool)
+    call.usage.day = draw(st.sampled_from(days))
+    call.response.outcome = draw(st.sampled_from(["ok", "ok", "ok", "client_gone", "truncated"]))
     call.batch_size = draw(st.integers(0, 5))
     earlier = draw(st.lists(st.tuples(st.sampled_from(pool), tokens), max_size=2))
-    call.failed_usage = tuple(FailedUsage(*one) for one in earlier)
-    call.saved = draw(st.none() | tokens)
+    call.usage.failed = tuple(FailedUsage(*one) for one in earlier)
+    call.usage.saved = draw(st.none() | tokens)
     call.cached_by = draw(st.sampled_from(["", "", "hit", "collapsed"]))
     return call, draw(st.sampled_from(pool)), draw(tokens)
 
@@ -50,7 +50,7 @@ def note(sums: SavingsTotals, call: Call, candidate: Candidate, used: TokenUsage
     if call.cached_by:
         record_avoided(sums, call, "key", "cache")
         return 0
-    spent = [FailedUsage(candidate, used), *call.failed_usage]
+    spent = [FailedUsage(candidate, used), *call.usage.failed]
     costs = [None if one.candidate.price is None else cost(one.tokens, one.candidate.price) for one in spent]
     record_final(sums, call, "key", spent[0], costs[0])
     for one, nanos in zip(spent[1:], costs[1:], strict=True):

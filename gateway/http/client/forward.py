@@ -48,7 +48,7 @@ class Forward:
     ) -> None:
         """`learn(upstream, headers)` receives every answer's headers, which may carry the upstream's limits.
 
-        `estimate` fills in `call.estimate` for answers without usage.
+        `estimate` fills in `call.usage.estimate` for answers without usage.
         """
         self._upstreams = upstreams
         self._max_answer = max_answer
@@ -60,14 +60,12 @@ class Forward:
 
     async def __call__(self, call: Call) -> Reply | Rejection:
         """Send the call to its candidate."""
-        route, candidate = call.route, call.candidate
-        if route is None or candidate is None:
-            raise AssertionError("the gates above set both")
+        route, candidate = call.routing.route, call.routing.candidate
         upstream = self._upstreams[candidate.upstream]
         if call.batch is not None:
             call.batch.materialise(call)
         call.attempts += 1
-        call.sent_at, call.answered_at = self._clock(), 0.0
+        call.timing.sent_at, call.timing.answered_at = self._clock(), 0.0
         usage_edits = upstream.usage_edits(call)
         try:
             exchange = await upstream.send(call, candidate, usage_edits)
@@ -83,7 +81,7 @@ class Forward:
                     raise self._failure(exchange, upstream, call, error)
             else:
                 self._note_headers(exchange, upstream, call)
-                if not call.stream:
+                if not call.request.stream:
                     return await self._whole(exchange, upstream, call, route)
                 try:
                     return await self._stream(exchange, upstream, call, route, strip_usage=bool(usage_edits))
@@ -116,7 +114,7 @@ class Forward:
         return reply
 
     def _note_headers(self, exchange: Exchange, upstream: UpstreamClient, call: Call) -> None:
-        call.upstream_headers = _forwarded(exchange.headers)
+        call.response.upstream_headers = _forwarded(exchange.headers)
         self._learn(upstream.name, exchange.headers)
 
     async def _error_body(self, exchange: Exchange, upstream: UpstreamClient) -> bytes:
@@ -129,13 +127,13 @@ class Forward:
     def _failure(self, exchange: Exchange, upstream: UpstreamClient, call: Call, error: bytes) -> UpstreamFailure:
         self._note_headers(exchange, upstream, call)
         _charge_failed(call, peek.peek_answer(error))
-        call.answered_at = self._clock()
+        call.timing.answered_at = self._clock()
         # Redirects are not followed: they would forward the key.
         return upstream.failure(exchange.status, error, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route) -> Reply:
         raw = await exchange.read(self._max_answer, upstream.deadline(call))
-        call.answered_at = self._clock()
+        call.timing.answered_at = self._clock()
         body: bytes | None = raw
         answer = peek.peek_whole(raw)
         if answer is None:
@@ -147,7 +145,7 @@ class Forward:
         if peek.is_error(answer) or (peek.failed_choice(answer) and not _shared(call)):
             _charge_failed(call, answer)
             raise upstream.failure(200, body, exchange.headers)
-        call.finish = peek.finish_of(answer)
+        call.response.finish = peek.finish_of(answer)
         block = answer.usage
         tokens = None if block is peek.NULL else usage.tokens(block)
         if tokens is None and len(body) < _SEARCHED:
@@ -169,9 +167,9 @@ class Forward:
             await relay.first_event
         except BaseException as error:
             relay.close()
-            if isinstance(error, UpstreamFailure) and call.candidate is not None:
+            if isinstance(error, UpstreamFailure):
                 # The failing piece may also have carried the first tokens.
-                add_failed_usage(call, call.candidate, reader.tokens, reader.generated)
+                add_failed_usage(call, call.routing.candidate, reader.tokens, reader.generated)
             raise
         return Reply(200, stream=relay)
 
@@ -191,8 +189,8 @@ def _shared(call: Call) -> bool:
 
 def _charge_failed(call: Call, answer: peek.WholeAnswer | None) -> None:
     """Charge the usage that the upstream reports with the answer of a failed attempt."""
-    if answer is not None and answer.usage is not peek.NULL and call.candidate is not None:
-        add_failed_usage(call, call.candidate, usage.tokens(answer.usage))
+    if answer is not None and answer.usage is not peek.NULL:
+        add_failed_usage(call, call.routing.candidate, usage.tokens(answer.usage))
 
 
 def _forwarded(headers: Mapping[str, str]) -> list[tuple[str, str]]:

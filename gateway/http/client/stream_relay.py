@@ -113,7 +113,7 @@ class StreamRelay:
         self._body_ended = True
         if not self._finished:
             call = self._call
-            expected = token_weight.expected_choices(call.body, call.endpoint)
+            expected = token_weight.expected_choices(call.request.body, call.request.endpoint)
             self._finish(None if self.reader.complete(expected) else failure)
 
     def tick(self, now: float) -> None:
@@ -130,7 +130,7 @@ class StreamRelay:
         elif not self.first_event.done():
             if now > upstream.deadline(call):
                 self._time_out(TOTAL, "did not begin its stream in time")
-            elif not self._receiving and now > call.sent_at + upstream.first_byte_s(stream=True):
+            elif not self._receiving and now > call.timing.sent_at + upstream.first_byte_s(stream=True):
                 self._time_out(FIRST_BYTE, "did not begin its stream in time")
         elif self.reader.generated_at_least > self._output_limit:
             self._check_output_cap()
@@ -164,7 +164,7 @@ class StreamRelay:
             self._finish(None)
         elif self.reader.error is not None:
             self._finish(self._upstream.failure(200, self.reader.error))
-        elif self._call.first_token_at == 0.0 and self.reader.begun:
+        elif self._call.timing.first_token_at == 0.0 and self.reader.begun:
             self._begin(now)
 
     def _buffer(self, events: bytes) -> None:
@@ -175,7 +175,7 @@ class StreamRelay:
 
     def _begin(self, now: float) -> None:
         if not self.first_event.done():
-            self._call.first_token_at = self._call.answered_at = now
+            self._call.timing.first_token_at = self._call.timing.answered_at = now
             self.first_event.set_result(None)
 
     def _write(self, client: StreamConsumer, events: bytes, now: float) -> None:
@@ -202,7 +202,9 @@ class StreamRelay:
 
     def _check_output_cap(self) -> None:
         if self._output_limit == output_cap.ALLOWANCE:
-            self._output_limit = output_cap.limit(token_weight.cap(self._call.body, self._call.endpoint))
+            self._output_limit = output_cap.limit(
+                token_weight.cap(self._call.request.body, self._call.request.endpoint)
+            )
         reader = self.reader
         if output_cap.exceeded(self._output_limit, reader.generated_at_least, reader.thoughts_at_least):
             problem = "went on far beyond the cap on its output"

@@ -85,35 +85,35 @@ class UpstreamClient:
 
     def deadline(self, call: Call) -> float:
         """When the call must be answered or its stream begun: the earlier of upstream and client limit."""
-        at = call.accepted_at + self.total_s
-        return at if at < call.deadline else call.deadline
+        at = call.timing.accepted_at + self.total_s
+        return at if at < call.timing.deadline else call.timing.deadline
 
     def usage_edits(self, call: Call) -> Sequence[Edit]:
         """The edits that ask for usage in a stream's request; none if the client asks or nobody needs it."""
-        if not call.needs_usage or not call.stream or not self._ask_usage:
+        if not call.usage.needed or not call.request.stream or not self._ask_usage:
             return ()
-        if self._refusing and call.candidate is not None and call.candidate.model in self._refusing:
+        if self._refusing and call.routing.candidate.model in self._refusing:
             return ()
-        return () if call.endpoint == EMBEDDINGS else stream_options.usage_edits(call.body)
+        return () if call.request.endpoint == EMBEDDINGS else stream_options.usage_edits(call.request.body)
 
     def send(self, call: Call, candidate: Candidate, edits: Sequence[Edit] = ()) -> Awaitable[Exchange]:
         """Send the client's body with the candidate's model name and these edits.
 
         Raises UpstreamFailure when awaited.
         """
-        if self._salted and call.endpoint != EMBEDDINGS and call.caller is not None:
-            edits = (*edits, *cache_salt.salt_edits(call.body, cache_salt.salt_of(call.caller.name)))
+        if self._salted and call.request.endpoint != EMBEDDINGS:
+            edits = (*edits, *cache_salt.salt_edits(call.request.body, cache_salt.salt_of(call.caller.name)))
         if edits:
-            names = ((start, end, candidate.encoded) for start, end in call.spans if end > start)
-            body = edited(call.body, (*edits, *names))
+            names = ((start, end, candidate.encoded) for start, end in call.request.spans if end > start)
+            body = edited(call.request.body, (*edits, *names))
         else:
-            body = splice.parts(call.body, call.spans, candidate.encoded)
+            body = splice.parts(call.request.body, call.request.spans, candidate.encoded)
         deadline = self.deadline(call)
         timeout_cause: Cause = TOTAL
-        first_byte = call.sent_at + self.first_byte_s(stream=call.stream)
+        first_byte = call.timing.sent_at + self.first_byte_s(stream=call.request.stream)
         if first_byte < deadline:
             deadline, timeout_cause = first_byte, FIRST_BYTE
-        path = call.endpoint.removeprefix("/v1")
+        path = call.request.endpoint.removeprefix("/v1")
         fields, connect_s, send = self._headers(call), self._connect_s, self.transport.send
         if call.attempts > 1:  # after a failed attempt a close at once is no coincidence: engines may die of it
             return send(path, fields, body, connect_s, deadline, timeout_cause, resend=False)
@@ -219,8 +219,8 @@ class UpstreamClient:
             raise too_large(self.name, limit) from None
 
     def _headers(self, call: Call) -> list[tuple[str, str]]:
-        headers = [("x-request-id", call.request_id)]
-        received, trace = call.headers, call.trace
+        headers = [("x-request-id", call.request.id)]
+        received, trace = call.request.headers, call.trace
         replaced: Sequence[str] = ()
         if trace is not None:
             headers.append(("traceparent", trace.traceparent()))

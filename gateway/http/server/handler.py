@@ -10,7 +10,7 @@ from multidict import CIMultiDictProxy
 
 from gateway.auth import engine_fields
 from gateway.auth.failure_limiter import AuthFailureLimiter
-from gateway.core.call import EMBEDDINGS, Call, Credentials
+from gateway.core.call import EMBEDDINGS, Call, ClientRequest, Credentials
 from gateway.core.clock import Clock
 from gateway.core.errors import INVALID_API_KEY, INVALID_VALUE, Rejection, UpstreamFailure
 from gateway.core.units import usd
@@ -71,7 +71,7 @@ class RequestHandler:
                 await self._flushed(connection)
             return answer
         except asyncio.CancelledError:
-            call.outcome, call.status = "client_gone", call.status or 499
+            call.response.outcome, call.response.status = "client_gone", call.response.status or 499
             raise
         finally:
             del self.open_calls[task]
@@ -80,12 +80,12 @@ class RequestHandler:
 
     def respond_error(self, request: Request, status: int, error: BaseException | None) -> Response:
         """Answer bytes that are not a valid request (400), or a bug outside of `_served`, and close."""
-        call = Call(OTHER, self._new_request_id(), Credentials(None, None, None), self._clock())
+        call = Call(ClientRequest(OTHER, self._new_request_id()), self._clock())
         if status == 400:
             rejection = Rejection(host_check.MALFORMED, what_is_wrong(error))
             if (protocol := other_protocol(error)) is not None:
-                self._log_protocol(protocol, request.remote, call.accepted_at)
-            self.generation.stack.door[0].admit(call, call.accepted_at)  # records it
+                self._log_protocol(protocol, request.remote, call.timing.accepted_at)
+            self.generation.stack.door[0].admit(call, call.timing.accepted_at)  # records it
         else:  # the request's own call is already recorded
             rejection = BUG
             logger.error("unhandled error in a request handler", exc_info=error)
@@ -112,7 +112,7 @@ class RequestHandler:
     ) -> Response | None:
         """The response to a preflight or a health check, which do not count as calls; None for any other."""
         if request.method == "OPTIONS":
-            preflight = generation.cors.preflight(request.headers, call.request_id)
+            preflight = generation.cors.preflight(request.headers, call.request.id)
             if preflight is not None:
                 return preflight
         if isinstance(match, endpoints.Match) and match.endpoint == endpoints.HEALTH:
@@ -134,7 +134,7 @@ class RequestHandler:
             request.task.uncancel()
             answer = DRAINED
         except Exception:  # noqa: BLE001 - every bug ends here as a 500
-            logger.exception("bug in the gateway", extra={"request_id": call.request_id})
+            logger.exception("bug in the gateway", extra={"request_id": call.request.id})
             answer = BUG
         return self._reject(generation, request, call, answer) if isinstance(answer, Rejection) else answer
 
@@ -142,13 +142,13 @@ class RequestHandler:
         self, generation: Generation, request: Request, call: Call, match: endpoints.Match | Rejection
     ) -> Response | ClientStream | Rejection:
         if isinstance(match, Rejection) or self.closed:
-            generation.stack.door[0].admit(call, call.accepted_at)  # records it
+            generation.stack.door[0].admit(call, call.timing.accepted_at)  # records it
             return match if isinstance(match, Rejection) else DRAINED
-        rejection = admit(generation.stack.door, call, call.accepted_at)
+        rejection = admit(generation.stack.door, call, call.timing.accepted_at)
         if rejection is not None:
             if rejection.kind is INVALID_API_KEY:
-                self._log_refused_key(request.remote, call.accepted_at)
-                return self._auth_failures.reject(request.remote, call.accepted_at) or rejection
+                self._log_refused_key(request.remote, call.timing.accepted_at)
+                return self._auth_failures.reject(request.remote, call.timing.accepted_at) or rejection
             return rejection
         if match.endpoint == endpoints.MODELS:
             return self._list_models(generation, request, call, match.model)
@@ -156,20 +156,20 @@ class RequestHandler:
         rejection = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
         if rejection is not None:
             return rejection
-        if call.stream:
+        if call.request.stream:
             headers_of = partial(self._headers, generation, request)
             stream = StreamedCall(request, call, generation.heartbeat_s, headers_of, self._clock)
             return await stream.run(generation.stack.handle, generation.ticker)
         reply = await generation.stack.handle(call)
         if isinstance(reply, Rejection):
             return reply
-        call.status, call.outcome, call.replied_at = reply.status, "ok", self._clock()
+        call.response.status, call.response.outcome, call.timing.replied_at = reply.status, "ok", self._clock()
         headers = JSON + self._headers(generation, request, call)
         return Response(reply.status, headers, reply.body, close=self.draining)
 
     def _reject(self, generation: Generation, request: Request, call: Call, rejection: Rejection) -> Response:
         kind = rejection.kind
-        call.status, call.outcome, call.error = kind.status, kind.outcome, rejection
+        call.response.status, call.response.outcome, call.response.error = kind.status, kind.outcome, rejection
         # Do not wait for the rest of a body that the client may never send.
         unread = "expect" in request.headers and not request.content.is_eof()
         close = self.draining or unread or kind.closes_connection
@@ -179,45 +179,42 @@ class RequestHandler:
         try:
             call.lease.settle(call, self._clock())
         except Exception:  # noqa: BLE001 - the response is already written; a second one must not follow
-            logger.exception("bug in the gateway", extra={"request_id": call.request_id})
+            logger.exception("bug in the gateway", extra={"request_id": call.request.id})
 
     def _apply_body(self, generation: Generation, request: Request, call: Call, body: bytes) -> Rejection | None:
         """Fill in what the body says about the call; a rejection if the body is invalid."""
         request.connection.body_read = True
-        call.ready_at = self._clock()
+        call.timing.ready_at = self._clock()
         fields = peek_request(body)
         if isinstance(fields, Rejection):
             return fields
-        call.spans = splice.model_spans(body)
-        if len(call.spans) != 1:
+        call.request.spans = splice.model_spans(body)
+        if len(call.request.spans) != 1:
             return Rejection(INVALID_VALUE, "`model` appears more than once in the body.", "model")
-        call.body = body
-        call.model = fields.model
-        call.stream = fields.stream and call.endpoint != EMBEDDINGS
-        timeout, heartbeat_s = header_policy.read_timeout(call.headers), generation.heartbeat_s
+        call.request.body = body
+        call.request.model = fields.model
+        call.request.stream = fields.stream and call.request.endpoint != EMBEDDINGS
+        timeout, heartbeat_s = header_policy.read_timeout(call.request.headers), generation.heartbeat_s
         # Each heartbeat restarts the SDK's read timeout.
-        if not call.stream or heartbeat_s is None or timeout <= heartbeat_s:
-            call.deadline = call.accepted_at + timeout
-        if call.caller is not None:
-            call.priority = header_policy.priority(call.headers, call.caller.priority)
-            if fields.engine_fields and call.model in generation.engine_models:
-                return engine_fields.reject(fields.engine_fields, call.caller)
+        if not call.request.stream or heartbeat_s is None or timeout <= heartbeat_s:
+            call.timing.deadline = call.timing.accepted_at + timeout
+        call.priority = header_policy.priority(call.request.headers, call.caller.priority)
+        if fields.engine_fields and call.request.model in generation.engine_models:
+            return engine_fields.reject(fields.engine_fields, call.caller)
         return None
 
     def _list_models(
         self, generation: Generation, request: Request, call: Call, name: str | None
     ) -> Response | Rejection:
-        if call.caller is None:
-            raise AssertionError("the door sets the caller")
         body = generation.models.listing(call.caller) if name is None else generation.models.entry(call.caller, name)
         if isinstance(body, Rejection):
             return body
-        call.status, call.outcome = 200, "ok"
+        call.response.status, call.response.outcome = 200, "ok"
         return Response(200, JSON + self._headers(generation, request, call), body, close=self.draining)
 
     def _new_call(self, request: Request, match: endpoints.Match | Rejection) -> Call:
         headers = request.headers
-        call = Call(
+        asked = ClientRequest(
             match.endpoint if isinstance(match, endpoints.Match) else OTHER,
             header_policy.request_id(headers.get("x-request-id")) or self._new_request_id(),
             Credentials(
@@ -225,34 +222,32 @@ class RequestHandler:
                 _header_value(headers, "x-api-key") if "x-api-key" in headers else None,
                 _header_value(headers, "api-key") if "api-key" in headers else None,
             ),
-            self._clock(),
+            headers,
         )
-        call.headers = headers
-        return call
+        return Call(asked, self._clock())
 
     def _headers(self, generation: Generation, request: Request, call: Call) -> str:
         """The gateway's own headers, for any response."""
-        headers = f"x-request-id: {call.request_id}\r\n{generation.cors.headers(request.headers)}"
-        candidate, now = call.candidate, self._clock()
-        if candidate is not None and call.attempts:
+        headers = f"x-request-id: {call.request.id}\r\n{generation.cors.headers(request.headers)}"
+        candidate, now = call.routing.candidate, self._clock()
+        if call.attempts:
             headers += (
                 f"x-sluice-upstream: {candidate.upstream}\r\nx-sluice-upstream-model: {candidate.header}\r\n"
                 f"x-sluice-attempts: {call.attempts}\r\n"
-                f"{header_lines(call.upstream_headers) if call.upstream_headers else ''}"
+                f"{header_lines(call.response.upstream_headers) if call.response.upstream_headers else ''}"
             )
-        if call.answered_at:
+        if call.timing.answered_at:
             headers += (
-                f"x-sluice-queue-ms: {call.queue_s * 1000:.3f}\r\n"
+                f"x-sluice-queue-ms: {call.timing.queue_s * 1000:.3f}\r\n"
                 f"x-sluice-overhead-ms: {call.overhead_s(now) * 1000:.3f}\r\n"
             )
-        if call.response_notes:
-            headers += header_lines(call.response_notes.items())
+        if call.response.notes:
+            headers += header_lines(call.response.notes.items())
         if call.batch_size:
             headers += f"x-sluice-batch-size: {call.batch_size}\r\n"
-        if call.cost is not None:
-            headers += f"x-sluice-cost-usd: {usd(call.cost)}\r\n"
-        if call.caller is not None and call.caller.account is not None:
-            account = call.caller.account
+        if call.usage.cost is not None:
+            headers += f"x-sluice-cost-usd: {usd(call.usage.cost)}\r\n"
+        if (account := call.caller.account) is not None:
             headers += ratelimit_headers.render(account.limits, account.status(now))
         return headers
 

@@ -47,7 +47,7 @@ class StreamedCall:
 
     def tick(self, now: float) -> None:
         """Tickable: send a heartbeat after each silence."""
-        quiet_since = self.client.written_at if self.client.started else self._call.accepted_at
+        quiet_since = self.client.written_at if self.client.started else self._call.timing.accepted_at
         if self._over or self._heartbeat_s is None or now - quiet_since < self._heartbeat_s:
             return
         connection = self.client.connection
@@ -74,8 +74,8 @@ class StreamedCall:
             finally:
                 stream.close()
                 summary = stream.reader
-                self._call.tokens, self._call.generated = summary.tokens, summary.generated
-                self._call.finish = summary.finish
+                self._call.usage.tokens, self._call.usage.generated = summary.tokens, summary.generated
+                self._call.response.finish = summary.finish
         except UpstreamFailure as failure:
             return self._reject(failure.as_rejection())
         except asyncio.CancelledError as cancelled:
@@ -86,7 +86,7 @@ class StreamedCall:
         except Exception:
             if not self.client.started:
                 raise
-            logger.exception("bug in the gateway", extra={"request_id": self._call.request_id})
+            logger.exception("bug in the gateway", extra={"request_id": self._call.request.id})
             self._break_off(BUG, BUG.kind.outcome)
         finally:
             self._over = True
@@ -94,7 +94,7 @@ class StreamedCall:
         return self.client
 
     def _start(self, now: float) -> None:
-        self._call.status = 200
+        self._call.response.status = 200
         self.client.start(self._headers(self._call), now)
 
     def _reject(self, rejection: Rejection) -> ClientStream | Rejection:
@@ -107,7 +107,7 @@ class StreamedCall:
         outcome = outcome_of(failure, in_band=in_band)
         if failure is None:
             self.client.end()
-            self._call.outcome = outcome
+            self._call.response.outcome = outcome
         else:
             self._break_off(failure.as_rejection(), outcome)
 
@@ -116,4 +116,4 @@ class StreamedCall:
         kind = rejection.kind
         event = render_error(rejection.message, kind.type, rejection.param, kind.code or None, rejection.details)
         self.client.send(b"data: " + event + b"\n\n", self._clock())
-        self._call.outcome, self._call.error = outcome, rejection
+        self._call.response.outcome, self._call.response.error = outcome, rejection

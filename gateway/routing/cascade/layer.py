@@ -1,10 +1,10 @@
 """The cascade layer: returns the cheap answer, or the strong candidate's if the cheap one is doubtful."""
 
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from typing import Final
 
-from gateway.core.call import CHAT, Call, Candidate, Handler, Reply, Route
+from gateway.core.call import CHAT, Call, Candidate, Handler, Reply, Route, Routing
 from gateway.core.clock import Clock
 from gateway.core.errors import Rejection, UpstreamFailure
 from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
@@ -16,19 +16,6 @@ KEPT: Final = "kept"
 ESCALATED: Final = "escalated"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
-
-_ANSWER_FIELDS: Final = (
-    "batch_size",
-    "candidate",
-    "tokens",
-    "generated",
-    "finish",
-    "response_notes",
-    "upstream_headers",
-    "ready_at",
-    "sent_at",
-    "answered_at",
-)
 
 
 class CascadeLayer:
@@ -56,29 +43,32 @@ class CascadeLayer:
         """Wrap `inner`."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            policy = self._policies.get(call.route.name) if call.route is not None else None
-            if policy is None or call.stream or call.endpoint != CHAT or len(call.candidates) < 2:
+            policy = self._policies.get(call.routing.route.name)
+            if (
+                policy is None
+                or call.request.stream
+                or call.request.endpoint != CHAT
+                or len(call.routing.candidates) < 2
+            ):
                 return inner(call)
             return self._run(inner, call, policy)
 
         return handle
 
     async def _run(self, inner: Handler, call: Call, policy: CheckPolicy) -> Reply | Rejection:
-        route, notes = call.route, dict(call.response_notes)
-        if route is None:
-            raise AssertionError("the gates above set the route")
-        candidates = [candidate for candidate in route.candidates if candidate in call.candidates]
+        route, notes = call.routing.route, dict(call.response.notes)
+        candidates = [candidate for candidate in route.candidates if candidate in call.routing.candidates]
         ranked = TierRanking(call, candidates, self._estimate)
         strong = ranked.strong
-        cheap = call.candidate not in strong and not ranked.single_tier
+        cheap = call.routing.candidate not in strong and not ranked.single_tier
         reply = await inner(call)
         # After a failure another candidate, or a fallback, may have answered.
-        if not cheap or call.candidate in strong or call.candidate not in call.candidates:
+        if not cheap or call.routing.candidate in strong or call.routing.candidate not in call.routing.candidates:
             self._count(route.name, SKIPPED)
             return reply
         if isinstance(reply, Rejection):
             return reply
-        failed_check = doubt(call.body, reply.body, policy)
+        failed_check = doubt(call.request.body, reply.body, policy)
         if not failed_check:
             self._count(route.name, KEPT)
             return reply
@@ -89,16 +79,16 @@ class CascadeLayer:
         result = FAILED if better is None else ESCALATED
         if better is None:
             call.modified = True  # a doubtful answer must not be cached
-        call.response_notes[HEADER] = f"cascade; {result}={failed_check}"
+        call.response.notes[HEADER] = f"cascade; {result}={failed_check}"
         self._count(route.name, result)
         return reply if better is None else better
 
     def _may_escalate(self, call: Call, strong: Candidate) -> bool:
         """Return whether there is time for another answer like the first one, and money."""
-        until = min(call.deadline, call.accepted_at + self._total_s(strong.upstream))
-        took = call.answered_at - call.sent_at
+        until = min(call.timing.deadline, call.timing.accepted_at + self._total_s(strong.upstream))
+        took = call.timing.answered_at - call.timing.sent_at
         # A key with a ceiling can pay for one answer only.
-        return call.ceiling is None and self._clock() + took < until
+        return call.routing.ceiling is None and self._clock() + took < until
 
 
 class _Escalation:
@@ -109,49 +99,45 @@ class _Escalation:
         self._call = call
         self._route = route
         self._notes = notes
-        self._order = call.candidates
         self._clock = clock
-        self._state = {name: getattr(call, name) for name in _ANSWER_FIELDS}
+        self._batch_size = call.batch_size
+        self._cheap = copy(call.routing), copy(call.timing), copy(call.usage), copy(call.response)
 
     async def run(
         self, inner: Handler, strong: Sequence[Candidate], reply: Reply, estimate: EstimateOf
     ) -> Reply | None:
         """Return the strong answer, or None with the call restored except for the usage of the attempt."""
-        call, before = self._call, len(self._call.failed_usage)
-        if call.candidate is not None:
-            add_failed_usage(call, call.candidate, call.tokens, call.generated)
-        paid = len(call.failed_usage)
-        call.response_notes, call.tokens, call.generated, call.finish, call.upstream_headers = (
-            self._notes,
-            None,
-            0,
-            "",
-            (),
-        )
-        call.candidate, call.candidates, call.max_wait_s = strong[0], strong, math.inf
-        call.ready_at = self._clock()  # the first answer's time is not gateway overhead
+        call, (routing, _, usage, _) = self._call, self._cheap
+        add_failed_usage(call, routing.candidate, usage.tokens, usage.generated)
+        paid = len(call.usage.failed)
+        call.usage.tokens, call.usage.generated, call.usage.cost = None, 0, None
+        call.response.notes, call.response.finish, call.response.upstream_headers = self._notes, "", ()
+        # The first answer's time is not gateway overhead.
+        call.timing.ready_at = self._clock()
         # Not sent yet: a client that leaves now pays for no second answer.
-        call.sent_at, call.answered_at, call.batch_size, call.cost = 0.0, 0.0, 0, None
+        call.timing.sent_at, call.timing.answered_at, call.batch_size = 0.0, 0.0, 0
         # No fallbacks, because there is an answer already.
-        call.route = Route(self._route.name, self._route.encoded, tuple(strong))
+        only_strong = Route(self._route.name, self._route.encoded, tuple(strong))
+        call.routing = Routing(only_strong, strong[0], strong, ceiling=routing.ceiling)
         try:
             better = await inner(call)
         except UpstreamFailure:
             better = None
         finally:
-            call.route, call.candidates = self._route, self._order
+            call.routing.route, call.routing.candidates = self._route, routing.candidates
         if isinstance(better, Reply):
             return better
-        for name, value in self._state.items():
-            setattr(call, name, value)
+        failed = usage.failed + call.usage.failed[paid:]
+        call.routing, call.timing, call.usage, call.response = self._cheap
+        call.usage.failed, call.batch_size = failed, self._batch_size
         self._exclude_wait()
-        call.failed_usage = call.failed_usage[:before] + call.failed_usage[paid:]
-        charge(call, call.tokens, reply.body, estimate)
+        charge(call, call.usage.tokens, reply.body, estimate)
         return None
 
     def _exclude_wait(self) -> None:
         """Shift the times by the failed attempt, which is no gateway overhead."""
-        call = self._call
-        lost_s = self._clock() - call.answered_at
-        call.ready_at, call.sent_at = call.ready_at + lost_s, call.sent_at + lost_s
-        call.answered_at += lost_s
+        timing = self._call.timing
+        lost_s = self._clock() - timing.answered_at
+        timing.ready_at += lost_s
+        timing.sent_at += lost_s
+        timing.answered_at += lost_s

@@ -104,26 +104,31 @@ class ShadowLayer:
         """The layer around `inner`."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            sample = self._samples.get(call.route.name) if call.route is not None else None
-            if sample is None or call.stream or call.endpoint != CHAT or len(call.candidates) < 2:
+            sample = self._samples.get(call.routing.route.name)
+            if (
+                sample is None
+                or call.request.stream
+                or call.request.endpoint != CHAT
+                or len(call.routing.candidates) < 2
+            ):
                 return inner(call)
-            if self._rng.random() >= sample.share or len(call.body) > LONGEST:
+            if self._rng.random() >= sample.share or len(call.request.body) > LONGEST:
                 return inner(call)
             return self._both(inner, call, sample)
 
         return handle
 
     async def _both(self, inner: Handler, call: Call, sample: ShadowSample) -> Reply | Rejection:
-        route = call.route
-        if route is None:
-            raise AssertionError("the gates above set the route")
-        ranked = TierRanking(call, [each for each in route.candidates if each in call.candidates], self._estimate)
-        tiers, body = (ranked.ascending[:1], ranked.strong), call.body
+        route = call.routing.route
+        ranked = TierRanking(
+            call, [each for each in route.candidates if each in call.routing.candidates], self._estimate
+        )
+        tiers, body = (ranked.ascending[:1], ranked.strong), call.request.body
         reply = await inner(call)
         if ranked.single_tier:
             return reply
         if isinstance(reply, Reply) and self._may_shadow(call, reply, sample):
-            answered = next((at for at, tier in enumerate(tiers) if call.candidate in tier), None)
+            answered = next((at for at, tier in enumerate(tiers) if call.routing.candidate in tier), None)
             if answered is not None:
                 if sample.limiter is not None:
                     await sample.limiter.acquire()  # there is capacity, so this does not wait
@@ -140,26 +145,26 @@ class ShadowLayer:
 
     def _second(self, call: Call, route: Route, tier: Sequence[Candidate]) -> Call:
         """A copy of the call for this tier only, at batch priority, charged to no key."""
-        second = call.derive(f"{call.request_id[:120]}-shadow")
-        second.accepted_at = second.ready_at = self._clock()
-        second.body, second.spans, second.headers = call.body, call.spans, {}
+        second = call.derive(f"{call.request.id[:120]}-shadow")
+        second.timing.accepted_at = second.timing.ready_at = self._clock()
+        second.request.body, second.request.spans, second.request.headers = call.request.body, call.request.spans, {}
         second.caller, second.priority = self._caller, BATCH
-        second.route = Route(route.name, route.encoded, tuple(tier))
-        second.candidate, second.candidates = tier[0], tier
-        second.deadline, second.max_wait_s, second.ceiling = math.inf, math.inf, None
+        second.routing.route = Route(route.name, route.encoded, tuple(tier))
+        second.routing.candidate, second.routing.candidates = tier[0], tier
+        second.timing.deadline, second.routing.max_wait_s, second.routing.ceiling = math.inf, math.inf, None
         return second
 
     async def _ask(
         self, inner: Handler, second: Call, body: bytes, first: bytes, sample: ShadowSample, swapped: bool
     ) -> None:
         """Gets the second answer and writes both to the file; `swapped`: the first one is the strong one."""
-        second.outcome = "client_gone"  # if it is cancelled
-        self._accounting.admit(second, second.ready_at)
+        second.response.outcome = "client_gone"  # if it is cancelled
+        self._accounting.admit(second, second.timing.ready_at)
         try:
             reply = await inner(second)
-            second.outcome = "ok" if isinstance(reply, Reply) else reply.kind.outcome
+            second.response.outcome = "ok" if isinstance(reply, Reply) else reply.kind.outcome
         except UpstreamFailure as failure:
-            second.outcome = failure.kind.outcome
+            second.response.outcome = failure.kind.outcome
             return
         finally:
             second.lease.settle(second, self._clock())

@@ -10,7 +10,7 @@ from gateway.routing.router import Selection
 
 _REASON: Final = "complexity"
 EstimateOf = Callable[[Call], TokenEstimate]
-"""Fills in `call.estimate` and returns it."""
+"""Fills in `call.usage.estimate` and returns it."""
 
 
 class TierRanking:
@@ -28,14 +28,14 @@ class TierRanking:
         self.single_tier = False
         if any(candidate.price is None for candidate in candidates):
             return
-        expected = expected_all(call.estimate or estimate(call), candidates)
+        expected = expected_all(call.usage.estimate or estimate(call), candidates)
         costs = [nanos for nanos in expected if nanos is not None]
         if len(costs) == len(candidates) and min(costs) < max(costs):
             ranked = sorted(range(len(costs)), key=costs.__getitem__)
             self.ascending = [candidates[number] for number in ranked]
             self.costs = [costs[number] for number in ranked]
-        elif call.route is not None and len(costs) == len(candidates) < len(call.route.candidates):
-            self.single_tier = TierRanking(call, call.route.candidates, estimate).extra > 0
+        elif len(costs) == len(candidates) < len(call.routing.route.candidates):
+            self.single_tier = TierRanking(call, call.routing.route.candidates, estimate).extra > 0
 
     @property
     def extra(self) -> int:
@@ -73,7 +73,7 @@ class ComplexityScorer:
         ranked = TierRanking(call, candidates, self._estimate)
         if ranked.single_tier:
             return Selection(list(candidates), _REASON)
-        caller = call.caller.name if call.caller is not None else ""
-        choice = self._chooser.choose(call.body, caller, ranked.extra, now)
+        caller = call.caller.name
+        choice = self._chooser.choose(call.request.body, caller, ranked.extra, now)
         order = ranked.descending if choice.tier == STRONG else ranked.ascending
         return Selection(order, _REASON, self._chooser.describe(choice).removeprefix(_REASON))
