@@ -8,7 +8,7 @@ from benchmarks.arguments import arguments
 from gateway.cache import key as cache_key
 from gateway.cache import replay
 from gateway.cache.cached_answer import replace_id
-from gateway.core.call import CHAT
+from gateway.wire.openai.chat import CHAT
 
 ROUNDS = 20
 

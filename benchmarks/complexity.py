@@ -13,7 +13,7 @@ from random import Random
 from msgspec.structs import replace
 
 from benchmarks.arguments import parser_of
-from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Price, Route
+from gateway.core.call import Call, Candidate, ClientRequest, Price, Route
 from gateway.core.caller import Caller
 from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.routing.complexity.features import grams, read
@@ -31,6 +31,8 @@ from gateway.telemetry.metrics import Metrics
 from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.wire.openai.capabilities import needs
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.request_body import read_fields
 
 _ENGLISH = (
     "A shop sells {0} boxes a day for {1} dollars each, and every third box is returned. "
@@ -166,7 +168,7 @@ def _decided_with(weights: Weights) -> Callable[[bytes, str, float], float]:
     def decide(body: bytes, key: str, now: float) -> float:
         """CPU seconds of one decision, from body to tier."""
         began = time.thread_time()
-        chooser.choose(body, key, 1000, now)
+        chooser.choose(read_fields(body), key, 1000, now)
         return time.thread_time() - began
 
     return decide

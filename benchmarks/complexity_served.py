@@ -21,6 +21,7 @@ from gateway.cli.router.dataset import LabelledPrompt, draw
 from gateway.cli.router.evaluation import without
 from gateway.cli.router.fit import again, fit
 from gateway.config.load import load
+from gateway.core.request_fields import RequestFields
 from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.weights import dump
@@ -175,7 +176,7 @@ def by_score(rows: Sequence[LabelledPrompt], scorer: PromptScorer, share: float)
 
 def by_doubt(rows: Sequence[LabelledPrompt], terms: CheckPolicy) -> Promise:
     """The strong tier answers where the cheap answer is doubtful."""
-    doubted = np.array([bool(doubt(b"{}", json.dumps(answer(row, "cheap")).encode(), terms)) for row in rows])
+    doubted = np.array([bool(doubt(RequestFields(), json.dumps(answer(row, "cheap")).encode(), terms)) for row in rows])
     return promise(rows, lambda drawn: doubted[drawn], both=True)
 
 

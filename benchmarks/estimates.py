@@ -9,10 +9,12 @@ import random
 from pathlib import Path
 
 from benchmarks.arguments import parser_of
-from gateway.core.call import CHAT, TokenEstimate, TokenUsage
+from gateway.core.call import TokenEstimate, TokenUsage
 from gateway.usage import exact_tokens
-from gateway.usage import token_weight as payload
 from gateway.usage.estimator import Estimator, Exact
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.token_weight import weigh
+from gateway.wire.request_body import read_fields
 
 MODELS = {"o200k": "gpt-4o", "cl100k": "gpt-4", "qwen3": "qwen3-8b", "llama3": "llama-3-8b"}
 ROUNDS = 10
@@ -95,7 +97,9 @@ def halves(text: str, size: int) -> tuple[list[str], list[str]]:
 
 def off(estimator: Estimator, text: str, model: str, actual: int) -> tuple[float, TokenEstimate]:
     """The share by which the estimate is too high (or, negative, too low)."""
-    weight, caps = payload.measure(body(text, model), CHAT)
+    whole = body(text, model)
+    fields = read_fields(whole)
+    weight, caps = weigh(fields, whole), CHAT.caps(fields)
     estimate = estimator.estimate(weight, caps, model, "key")
     return estimate.input / actual - 1, estimate
 

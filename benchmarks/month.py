@@ -25,7 +25,7 @@ from gateway.cli.report.waterfall_svg import svg
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Handler, Reply, TokenUsage
+from gateway.core.call import Call, Candidate, ClientRequest, Handler, Reply, TokenUsage
 from gateway.core.caller import Caller
 from gateway.core.errors import Rejection
 from gateway.pipeline.gates import admission
@@ -50,6 +50,7 @@ from gateway.usage.sqlite_store import SqliteUsageStore
 from gateway.usage.store import UsageSnapshot
 from gateway.wire.json import splice
 from gateway.wire.openai.capabilities import needs
+from gateway.wire.openai.chat import CHAT
 
 SEED: Final = 20261101
 PERIOD: Final = Period("2026-11-01", "2026-11-30")

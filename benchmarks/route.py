@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.arguments import arguments
-from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Price, Route
+from gateway.core.call import Call, Candidate, ClientRequest, Price, Route
 from gateway.core.caller import Caller
 from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.routing.load import UpstreamLoads
@@ -22,6 +22,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.wire.openai.capabilities import needs
+from gateway.wire.openai.chat import CHAT
 
 CANDIDATES: Final = 8
 RULES: Final = {

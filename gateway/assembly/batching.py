@@ -13,13 +13,16 @@ from gateway.batching.layer import BatchingLayer, BatchMetrics, BatchPolicy
 from gateway.batching.learned_store import Entry, LearnedStore
 from gateway.batching.profile import BatchProfiles, ProfileKey
 from gateway.config import model as cfg
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Call
+from gateway.core.call import Call
 from gateway.core.clock import Clock
 from gateway.http.client.batch_probe import BatchEndpointProbe
 from gateway.http.client.upstream import UpstreamClient
 from gateway.resilience.poison_requests import PoisonRequests
 from gateway.telemetry.fast_prometheus import fast_observes
 from gateway.telemetry.metrics import Metrics
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 _TAKES_PROMPT_LISTS: Final = frozenset(("vllm", "sglang"))
 _UNBOUNDED: Final = 10**12

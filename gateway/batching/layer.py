@@ -25,6 +25,7 @@ from gateway.batching.split_lists import AnswerSizes, ListLimits, halve, in_part
 from gateway.batching.tuner import FAILED, OK, BatchOutcome
 from gateway.core.call import Call, Handler, Reply, Route
 from gateway.core.clock import Clock
+from gateway.core.endpoint import Endpoint
 from gateway.core.errors import Rejection, UpstreamFailure
 from gateway.telemetry.logging import logger
 from gateway.wire.openai import merge
@@ -68,7 +69,7 @@ class Group:
         profile: BatchProfile,
         policy: BatchPolicy,
         route: Route,
-        endpoint: str,
+        endpoint: Endpoint,
         inner: Handler,
     ) -> None:
         self.key = key

@@ -7,7 +7,8 @@ from typing import Final
 from gateway.batching.batcher import PendingBatch
 from gateway.batching.pending import PendingCall
 from gateway.batching.tuner import FAILED, OK, OVERLOADED, BatchOutcome
-from gateway.core.call import BATCH_CHAT, EMBEDDINGS, Call, Handler, Reply, Route, TokenEstimate
+from gateway.core.call import Call, Handler, Reply, Route, TokenEstimate
+from gateway.core.endpoint import Endpoint
 from gateway.core.errors import (
     DEADLINE_IN_QUEUE,
     PASSED_THROUGH,
@@ -73,7 +74,7 @@ class MergedCall:
     `take(only_first)` returns the members, as the batcher decides; it runs once, when the batch is sealed.
     """
 
-    def __init__(self, route: Route, endpoint: str, take: Callable[[bool], Sequence[BatchMember]]) -> None:
+    def __init__(self, route: Route, endpoint: Endpoint, take: Callable[[bool], Sequence[BatchMember]]) -> None:
         self._route = route
         self._endpoint = endpoint
         self._take: Callable[[bool], Sequence[BatchMember]] | None = take
@@ -152,7 +153,7 @@ class MergedCall:
     def _distribute_failure(self, call: Call, failure: UpstreamFailure) -> None:
         several, of_input = len(self.seal()) > 1, failure.status in PASSED_THROUGH
         if failure.kind is UPSTREAM_PATH_UNKNOWN:
-            of_input = call.request.endpoint == BATCH_CHAT  # an endpoint that no caller has requested
+            of_input = call.request.endpoint.internal
         if several and failure.cause != TOTAL and (of_input or classify(failure).retry_scope in ("never", "overflow")):
             # A single caller's input may be at fault, and the others must not fail with it.
             self._resolve_all(call, SEND_INDIVIDUALLY)
@@ -211,7 +212,7 @@ class MergedCall:
         for member, (body, tokens) in zip(members, parts, strict=True):
             _copy_metadata(member.call, call, len(members))
             charge(member.call, tokens, body)
-            if self._endpoint != EMBEDDINGS:
+            if self._endpoint.generates:
                 member.call.response.finish = finish_in(body)
             member.resolve(Reply(reply.status, body))
         return True

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gateway.core.call import EMBEDDINGS, Call, Handler, Reply, Route, TokenEstimate
+from gateway.core.call import Call, Handler, Reply, Route, TokenEstimate
 from gateway.core.clock import Clock
 from gateway.core.errors import (
     INVALID,
@@ -99,7 +99,7 @@ async def halve(
     inner: Handler, call: Call, parsed: Mergeable, failure: UpstreamFailure, limits: ListLimits
 ) -> Reply | Rejection:
     """Send an embeddings list whose answer was too large again, in halves; raises any other failure."""
-    if failure.cause != TOO_LARGE or call.request.endpoint != EMBEDDINGS or len(parsed.items) < 2:
+    if failure.cause != TOO_LARGE or call.request.endpoint.generates or len(parsed.items) < 2:
         raise failure
     failure.drop_frames()
     return await in_parts(inner, call, parsed, limits._replace(max_items=limits.sizes.halved(call, parsed)))

@@ -11,11 +11,12 @@ from gateway.cache.control import CacheControl
 from gateway.cache.lookup import CachePolicy, LookupResult, entry_of
 from gateway.cache.single_flight import Fetched, StoreAction
 from gateway.cache.store import CacheEntry, CacheHit
-from gateway.core.call import EMBEDDINGS, Call, Handler, Reply, TokenUsage
+from gateway.core.call import Call, Handler, Reply, TokenUsage
 from gateway.core.errors import INVALID, UPSTREAM_INVALID_RESPONSE, Rejection, UpstreamFailure
 from gateway.wire.json import splice
 from gateway.wire.json.members import edited, members, object_of
 from gateway.wire.openai.demerge import read_items
+from gateway.wire.openai.embeddings import EMBEDDINGS
 from gateway.wire.openai.merge import Mergeable
 from gateway.wire.openai.usage_split import shares
 

@@ -16,7 +16,7 @@ from gateway.cache.key import RequestDigests
 from gateway.cache.lookup import CacheableRequest, CachePolicy, GenerationRequest, LookupResult
 from gateway.cache.single_flight import Flights
 from gateway.cache.store import CacheUnavailable
-from gateway.core.call import EMBEDDINGS, Call, Handler, Reply
+from gateway.core.call import Call, Handler, Reply
 from gateway.core.clock import Clock
 from gateway.core.errors import CACHE_MISS, Rejection
 from gateway.usage.call_usage import NOTHING
@@ -141,11 +141,14 @@ class CacheLayer:
 
     def _cacheable(self, call: Call, policy: CachePolicy, control: CacheControl) -> CacheableRequest | None:
         """Return None for a call whose answer cannot be cached."""
+        endpoint = call.request.endpoint
+        if not endpoint.cacheable:
+            return None
         headers = tuple([call.request.headers.get(name, "") for name in policy.headers])
         tenant = call.caller.name
-        scope = self._scope(tenant, call.request.endpoint, call.request.model, policy.serving, headers)
-        if call.request.endpoint == EMBEDDINGS:
-            parsed = merge.parse(call.request.body, EMBEDDINGS, 0)
+        scope = self._scope(tenant, str(endpoint), call.request.model, policy.serving, headers)
+        if not endpoint.generates:
+            parsed = merge.parse(call.request.body, endpoint, 0)
             if parsed is None:
                 return None
             keys = cache_key.item_keys(scope, parsed.shared[1:], parsed.items)

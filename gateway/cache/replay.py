@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.cache.stream_assembly import HEAD_FIELDS, NULL
-from gateway.core.call import CHAT
+from gateway.core.endpoint import Endpoint
 from gateway.wire.json.members import object_of
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -20,13 +20,13 @@ _OBJECT: Final = {True: b'"chat.completion.chunk"', False: b'"text_completion"'}
 _DONE: Final = b"data: [DONE]\n\n"
 
 
-def chunks(body: bytes, endpoint: str, *, usage: bool) -> bytes:
+def chunks(body: bytes, endpoint: Endpoint, *, usage: bool) -> bytes:
     """Return the events of a stream with this answer; with `usage` the last chunk carries it.
 
     Raises KeyError or msgspec.DecodeError for an answer that has no stream form.
     """
     fields = _decode(body)
-    chat = endpoint == CHAT
+    chat = endpoint.conversation
     head: dict[str, bytes | Raw] = {}
     extras: dict[str, bytes | Raw] = {}
     for name, value in fields.items():

@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from gateway.core.call import CHAT, TokenUsage
+from gateway.core.endpoint import Endpoint
+from gateway.core.tokens import TokenUsage
 from gateway.wire.json.members import object_of
 from gateway.wire.openai.finish_reason import is_final
 
@@ -38,9 +39,9 @@ class Unsupported(Exception):
 class AnswerAssembler:
     """Sans-IO: feed whole events; `answer` returns the answer if the stream was complete and understood."""
 
-    def __init__(self, endpoint: str, limit: int) -> None:
+    def __init__(self, endpoint: Endpoint, limit: int) -> None:
         """`limit` in bytes: longer streams are not assembled."""
-        self._chat = endpoint == CHAT
+        self._chat = endpoint.conversation
         self._limit = limit
         self._size = 0
         self._head: dict[str, Raw] = {}

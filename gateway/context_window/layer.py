@@ -8,17 +8,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import Raw
+
 from gateway.context_window.trim import drop_oldest, middle_out
 from gateway.context_window.truncation import LENGTH, TruncationRecorder
 from gateway.context_window.windows import ContextWindows, PromptRequirement, explained, larger, need
 from gateway.core.call import Call, Handler, Reply, Route, TokenEstimate
 from gateway.core.errors import PASSED_THROUGH, Rejection, UpstreamFailure
 from gateway.core.headers import header_text
+from gateway.core.request_fields import RequestFields
 from gateway.resilience.classification import classify
 from gateway.usage.estimator import TokenFactors
-from gateway.usage.token_weight import weigh
 from gateway.wire.json import splice
 from gateway.wire.openai.capabilities import needs
+from gateway.wire.openai.token_weight import weigh
+from gateway.wire.request_body import fields_of
 
 HEADER: Final = "x-sluice-overflow"
 """Response header with the action taken."""
@@ -137,7 +141,7 @@ class _OverflowAttempt:
 
     def _larger_models(self) -> Sequence[Route]:
         routes = (route for route in self._layer.routes if route.name not in self._called)
-        return larger(self._call, routes, self._need, needs(self._call.request.body))
+        return larger(self._call, routes, self._need, needs(fields_of(self._call.request)))
 
     def _use_larger_model(self) -> bool:
         """Reroute to the cheapest model with room; the answer still carries the requested name."""
@@ -160,7 +164,7 @@ class _OverflowAttempt:
         share = min(needed.room / needed.prompt, 1.0) * (1.0 - margin) if needed.prompt else 0.0
         if share <= 0.0:
             return False
-        total = _WEIGHTS.tokens(weigh(call.request.body))
+        total = _WEIGHTS.tokens(weigh(fields_of(call.request), call.request.body))
         trimmed = _TRIM[action](call.request.body, total * (1.0 - share), _weigh)
         if trimmed is None:
             return False
@@ -182,5 +186,5 @@ class _OverflowAttempt:
 
 def _weigh(piece: bytes) -> float:
     """Return the estimated tokens of a message or a text; only its share of the body's total matters."""
-    weight = weigh(b'{"messages":%b}' % piece)
+    weight = weigh(RequestFields(messages=Raw(piece)), piece)
     return _WEIGHTS.tokens(weight._replace(turns=max(0, weight.turns - 1)))  # one turn opens the answer

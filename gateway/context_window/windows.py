@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gateway.core.call import EMBEDDINGS, Call, Candidate, Route, TokenEstimate, TokenUsage
+from gateway.core.call import Call, Candidate, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
 from gateway.usage.cost import cost
 from gateway.usage.estimator import FIRST_GUESS
@@ -86,7 +86,7 @@ def larger(call: Call, routes: Iterable[Route], needed: PromptRequirement, uses:
             for candidate in route.candidates
             if (candidate.context_window or 0) >= max(needed.total, needed.limit + 1)
             and (candidate.capabilities is None or uses <= candidate.capabilities)
-            and bool(_EMBEDS.search(candidate.model)) == (call.request.endpoint == EMBEDDINGS)
+            and bool(_EMBEDS.search(candidate.model)) != call.request.endpoint.generates
             and _affordable(call, candidate, needed)
         )
         if fitting:
@@ -155,5 +155,5 @@ def _nanos(call: Call, candidate: Candidate, needed: PromptRequirement) -> int |
     """Return the approximate nano-dollars of this call at a candidate; None if the price is unknown."""
     if candidate.price is None:
         return None
-    answer = 0 if call.request.endpoint == EMBEDDINGS else needed.answer or FIRST_GUESS
+    answer = needed.answer or FIRST_GUESS if call.request.endpoint.generates else 0
     return cost(TokenUsage(needed.prompt, answer), candidate.price)

@@ -9,19 +9,15 @@ from typing import Final, Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from gateway.core.caller import INTERACTIVE, STRANGER, Priority
+from gateway.core.endpoint import Endpoint
 from gateway.core.errors import Rejection
 from gateway.core.headers import header_text
+from gateway.core.request_fields import RequestFields
 from gateway.core.stream import EventStream
 from gateway.core.tokens import Price as Price
 from gateway.core.tokens import TokenEstimate as TokenEstimate
 from gateway.core.tokens import TokenUsage as TokenUsage
 from gateway.core.trace import Trace
-
-CHAT: Final = "/v1/chat/completions"
-COMPLETIONS: Final = "/v1/completions"
-EMBEDDINGS: Final = "/v1/embeddings"
-BATCH_CHAT: Final = "/v1/chat/completions/batch"
-"""vLLM's endpoint for many conversations in one request. Only the gateway calls it."""
 
 
 class Candidate:
@@ -137,7 +133,7 @@ class DeferredBody(Protocol):
 class ClientRequest(Struct, eq=False, gc=False):
     """What the client asked for. The head is complete from the start; the body fills in the other fields."""
 
-    endpoint: str
+    endpoint: Endpoint
     id: str
     credentials: Credentials = _NO_CREDENTIALS
     headers: Mapping[str, str] = {}
@@ -149,6 +145,9 @@ class ClientRequest(Struct, eq=False, gc=False):
     stream: bool = False
     spans: Sequence[tuple[int, int]] = ()
     """Positions of the model name in the body."""
+    fields: RequestFields | None = None
+    """What has been read of `read_from`; see `gateway/wire/request_body.py`."""
+    read_from: bytes | None = None
 
 
 class Routing(Struct, eq=False, gc=False):

@@ -55,6 +55,42 @@ class StreamSummary(Protocol):
         """The first finish_reason."""
 
 
+class StreamReader(StreamSummary, Protocol):
+    """A sans-IO filter of one stream: feed pieces of bytes, get the bytes to pass on.
+
+    Events pass unchanged except for the model's name. Nothing passes after `done` or `error`.
+    """
+
+    @property
+    def begun(self) -> bool:
+        """The first event that is neither comment nor error has arrived."""
+
+    @property
+    def done(self) -> bool:
+        """The event that ends every complete stream has arrived."""
+
+    @property
+    def generated_at_least(self) -> int:
+        """A lower estimate of the output tokens so far."""
+
+    @property
+    def thoughts_at_least(self) -> int:
+        """The part of `generated_at_least` that is reasoning."""
+
+    def complete(self, choices: int) -> bool:
+        """Whether nothing is missing, for a request with so many choices."""
+
+    def feed(self, piece: bytes) -> bytes:
+        """The bytes to pass on for this piece, possibly none. Raises StreamError."""
+
+    def end(self) -> bytes:
+        """The upstream has ended: the remaining bytes to pass on."""
+
+
+class StreamError(Exception):
+    """Bytes that no client could read; the message completes "Upstream X sent ..."."""
+
+
 class EventStream(Protocol):
     """A stream whose first event has arrived: `attach` a consumer, await `finished`, then `close`."""
 

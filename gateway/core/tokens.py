@@ -1,7 +1,7 @@
 """Token counts, token estimates and prices."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -50,3 +50,19 @@ class TokenEstimate(Struct, frozen=True, gc=False):
     capped: bool
     choices: int = 1
     weight: Sequence[int] = ()
+
+
+class OutputCaps(NamedTuple):
+    """Bounds of an answer.
+
+    `output`: cap on the tokens of all choices together; None if the client set none. `choices`: number of
+    generated answers, `returned`: of those in the answer. `stated`: the client has set the cap itself.
+    """
+
+    output: int | None
+    choices: int
+    returned: int = 1
+    stated: bool = False
+
+
+NO_OUTPUT: Final = OutputCaps(0, 1)

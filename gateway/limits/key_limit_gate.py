@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, Call, Candidate, TokenEstimate
+from gateway.core.call import Call, Candidate, TokenEstimate
 from gateway.core.caller import Caller, KeyLimits
 from gateway.core.errors import (
     CONCURRENCY_LIMITED,
@@ -27,7 +27,6 @@ from gateway.telemetry.metrics import Metrics
 from gateway.usage.call_usage import all_tokens
 from gateway.usage.cost import highest_cost
 
-_PRECHECKED: Final = frozenset((CHAT, COMPLETIONS, EMBEDDINGS))
 _NO_TOKENS: Final = ReservationRequest()
 _LIMITED: Final[dict[str, tuple[ErrorKind, str]]] = {
     "rpm": (REQUEST_RATE_LIMITED, "requests a minute"),
@@ -74,7 +73,7 @@ class KeyLimitGate:
         for route in (call.routing.route, *call.routing.route.fallbacks):
             for number, candidate in enumerate(route.candidates):
                 price = candidate.price
-                if price is None or (price.output is None and call.request.endpoint != EMBEDDINGS):
+                if price is None or (price.output is None and call.request.endpoint.generates):
                     field = f"models.{route.name}.candidates[{number}].price"
                     return Rejection(
                         MODEL_NOT_ALLOWED,
@@ -240,7 +239,7 @@ class LimitPrecheck:
         if not isinstance(account, Account):
             return None
         denial = account.exhausted(now)
-        if denial is None or call.request.endpoint not in _PRECHECKED:
+        if denial is None or call.request.endpoint.ours:
             return None
         return self._gate.reject(call, account, denial, now)
 

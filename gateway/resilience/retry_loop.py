@@ -10,7 +10,7 @@ from typing import Final
 
 from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception, retry_if_result
 
-from gateway.core.call import BATCH_CHAT, CHAT, Call, Candidate, Handler, Reply, Route
+from gateway.core.call import Call, Candidate, Handler, Reply, Route
 from gateway.core.errors import (
     DEADLINE_IN_QUEUE,
     QUEUE_FULL,
@@ -27,6 +27,7 @@ from gateway.resilience.retry_budget import client_retries, own_attempts, pause
 from gateway.resilience.retry_plan import NextAttempt, RetryPlan
 from gateway.routing.eligibility import affordable
 from gateway.wire.openai.capabilities import needs
+from gateway.wire.request_body import fields_of
 
 _NO_SLOT: Final = (QUEUE_FULL, DEADLINE_IN_QUEUE, REQUEST_TOO_LARGE)
 """Rejections by the queue of one upstream: another upstream may have a slot."""
@@ -162,7 +163,7 @@ class RetryLoop:
         if classified.retry_scope == "overflow":
             # One of several merged requests is too long: each is sent by itself instead.
             return batch is None or len(batch.source_bodies()) == 1
-        if classified.reason == PATH and self._call.request.endpoint == BATCH_CHAT:
+        if classified.reason == PATH and self._call.request.endpoint.internal:
             return False  # the engine offered that before: each request is sent as its client sent it
         return classified.retry_scope != "never"
 
@@ -283,7 +284,7 @@ class RetryLoop:
         if candidate.capabilities is None:
             return True
         if self._needs is None:
-            self._needs = needs(self._call.request.body)
+            self._needs = needs(fields_of(self._call.request))
         return self._needs <= candidate.capabilities
 
     def _fits(self, candidate: Candidate) -> bool:
@@ -292,7 +293,7 @@ class RetryLoop:
         if (
             window is None
             or estimate is None
-            or self._call.request.endpoint != CHAT
+            or not self._call.request.endpoint.conversation
             or candidate in self._route.candidates
         ):
             return True

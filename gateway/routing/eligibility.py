@@ -3,7 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, TokenEstimate, TokenUsage
+from gateway.core.call import Call, Candidate, TokenEstimate, TokenUsage
+from gateway.core.endpoint import Endpoint
 from gateway.core.errors import INVALID_VALUE, Rejection
 from gateway.usage.cost import cost
 
@@ -35,15 +36,15 @@ def incapable(model: str, candidates: Sequence[Candidate], needed: Collection[st
     )
 
 
-def roomy(candidates: Sequence[Candidate], estimate: TokenEstimate, endpoint: str) -> Sequence[Candidate]:
+def roomy(candidates: Sequence[Candidate], estimate: TokenEstimate, endpoint: Endpoint) -> Sequence[Candidate]:
     """Return the candidates whose window fits prompt and answer; if none does, the largest ones.
 
     A list of prompts or inputs is not measured, because each item has a window to itself.
     """
-    if endpoint == EMBEDDINGS:
+    if not endpoint.generates:
         return candidates
     answer = estimate.output // estimate.choices if estimate.capped else 0
-    total = estimate.input + answer if endpoint == CHAT else 0
+    total = estimate.input + answer if endpoint.conversation else 0
     for candidate in candidates:
         if (candidate.context_window or total) < total or (candidate.max_output or answer) < answer:
             break

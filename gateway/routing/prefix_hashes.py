@@ -10,10 +10,9 @@ import re
 from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from gateway.core.call import CHAT, COMPLETIONS
-from gateway.wire.json import lenient
+from gateway.core.request_fields import ABSENT, RequestFields
 
 MIN_LENGTH: Final = 512
 """Bytes below which a prefix is not tracked: a few blocks of an engine's cache."""
@@ -21,7 +20,6 @@ BLOCK: Final = 1024
 _MAX_PREFIXES: Final = 64
 """Number of prefixes per request; the longest ones are used."""
 
-_ABSENT: Final = Raw(b"")
 _INSTRUCTIONS = re.compile(rb'\{\s*"role"\s*:\s*"(?:system|developer)"')
 
 
@@ -36,33 +34,25 @@ class PrefixHashes(NamedTuple):
 NONE: Final = PrefixHashes([], [], 1)
 
 
-class _Request(Struct, gc=False):
-    messages: list[Raw] | None = None
-    prompt: Raw = _ABSENT
-    tools: Raw = _ABSENT
+_decode = msgspec.json.Decoder(list[Raw]).decode
 
 
-_decode = msgspec.json.Decoder(_Request).decode
-
-
-def prefix_hashes(body: bytes, endpoint: str, owner: str) -> PrefixHashes:
+def prefix_hashes(fields: RequestFields | None, owner: str) -> PrefixHashes:
     """Return the prefixes worth tracking. Prefixes of different owners never match.
 
     Most engines render tools before the messages, so tools belong to every prefix. Instructions before the
     first message may be common to all conversations, and are no prefix by themselves.
     """
-    if endpoint not in (CHAT, COMPLETIONS) or len(body) < MIN_LENGTH:
+    if fields is None:
         return NONE
+    messages, prompt, tools = bytes(fields.messages), bytes(fields.prompt), bytes(fields.tools)
+    if len(messages) + len(prompt) + len(tools) < MIN_LENGTH:
+        return NONE
+    chat = fields.messages is not ABSENT
     try:
-        request = _decode(body)
-    except (msgspec.ValidationError, RecursionError, UnicodeDecodeError):
+        pieces = list(map(bytes, _decode(messages))) if chat else _blocks(prompt)
+    except (msgspec.DecodeError, RecursionError):
         return NONE
-    except msgspec.DecodeError:
-        copy = lenient.readable(body, numbers=False)
-        return NONE if copy is None else prefix_hashes(copy, endpoint, owner)
-    chat = endpoint == CHAT
-    pieces = list(map(bytes, request.messages or ())) if chat else _blocks(bytes(request.prompt))
-    tools = bytes(request.tools)
     chain, end, past_instructions = hash((owner, tools)), len(tools), not chat
     hashes, ends = [], []
     for piece in pieces:

@@ -11,12 +11,14 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.core.call import Call, Candidate, Route, TokenEstimate
 from gateway.core.errors import INSUFFICIENT_QUOTA, Rejection
+from gateway.core.request_fields import RequestFields
 from gateway.core.units import usd
 from gateway.routing.eligibility import affordable, capable, expected, expected_all, incapable, roomy
 from gateway.routing.load import UpstreamLoads
 from gateway.routing.prefix_affinity import HashedPrefix, PrefixMap, candidate_at, replica_of
 from gateway.routing.spillover import SpillOver, Usable, preferred
 from gateway.routing.strategies import cheapest, least_loaded, weighted
+from gateway.wire.request_body import fields_of
 
 HEADER: Final = "x-sluice-routing"
 REASONS: Final = (
@@ -50,10 +52,10 @@ class RoutingRule(NamedTuple):
 
 
 class RequestInspectors(NamedTuple):
-    """Functions that inspect a call's body. `estimate` fills in `call.usage.estimate`."""
+    """Functions that inspect a request. `estimate` fills in `call.usage.estimate`."""
 
-    needs: Callable[[bytes], frozenset[str]]
-    prefixes: Callable[[bytes, str, str], HashedPrefix]
+    needs: Callable[[RequestFields | None], frozenset[str]]
+    prefixes: Callable[[RequestFields | None, str], HashedPrefix]
     estimate: Callable[[Call], TokenEstimate]
 
 
@@ -110,7 +112,7 @@ class Router:
         rule = self._rules.get(route.name)
         if rule is None or (call.routing.ceiling is None and rule.plain):
             return None
-        needed = self._inspectors.needs(call.request.body) if rule.needs else frozenset()
+        needed = self._inspectors.needs(fields_of(call.request)) if rule.needs else frozenset()
         able = capable(route.candidates, needed)
         if not able:
             return self._use_fallback(call, route, needed, now)
@@ -215,7 +217,7 @@ class Router:
         if rule.kind == "complexity" and scorer is not None:
             return scorer.pick(call, candidates, now), None
         owner = call.caller.name
-        prefixes = self._inspectors.prefixes(call.request.body, call.request.endpoint, owner)
+        prefixes = self._inspectors.prefixes(fields_of(call.request), owner)
         match = self._prefixes.find(prefixes)
         warm = candidate_at(match.replica, candidates) if match is not None else None
         request_hash = prefixes.hashes[-1] if prefixes.hashes else None

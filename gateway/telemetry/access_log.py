@@ -74,7 +74,7 @@ def record_of(call: Call, now: float) -> AccessRecord:
         LEVELS.get(call.response.outcome, "info"),
         "request",
         call.request.id,
-        call.request.endpoint,
+        str(call.request.endpoint),
         call.routing.route.name or call.request.model[:_MAX_MODEL_CHARACTERS] or None,
         call.caller.name or None,
         call.response.status,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.core.call import EMBEDDINGS, Call, Candidate, FailedUsage, TokenUsage
+from gateway.core.call import Call, Candidate, FailedUsage, TokenUsage
 from gateway.usage.cost import FREE, cost
 from gateway.wire.openai.usage_split import shares
 
@@ -48,12 +48,12 @@ def charge(
     Without reported `tokens`, the output is estimated from the body's size and marked so, and the input by
     `estimate`, which fills in `call.usage.estimate`.
     """
-    if tokens is not None and tokens.output and call.request.endpoint == EMBEDDINGS:
+    if tokens is not None and tokens.output and not call.request.endpoint.generates:
         tokens = tokens._replace(output=0)  # embeddings have no output, whatever the upstream reports
     call.usage.tokens = tokens
     price = call.routing.candidate.price
     if tokens is None:
-        call.usage.generated = 0 if call.request.endpoint == EMBEDDINGS else len(body) // 4
+        call.usage.generated = len(body) // 4 if call.request.endpoint.generates else 0
         call.response.notes[ESTIMATED[0]] = ESTIMATED[1]
         if estimate is not None and call.usage.estimate is None and price not in (None, FREE):
             estimate(call)

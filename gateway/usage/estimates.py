@@ -7,7 +7,8 @@ from gateway.core.call import Call, TokenEstimate, TokenUsage
 from gateway.telemetry.fast_prometheus import fast_observe
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.estimator import Estimator
-from gateway.usage.token_weight import measure
+from gateway.wire.openai.token_weight import weigh
+from gateway.wire.request_body import fields_of
 
 LEARN_ALL: Final = 128
 """Number of calls of a model that are all learned from; after them, only every `LEARN_EVERY`th is."""
@@ -26,7 +27,8 @@ class TokenEstimates:
     def make(self, call: Call) -> TokenEstimate:
         """Set and return the call's estimate for its candidate."""
         candidate, caller, body = call.routing.candidate, call.caller, call.request.body
-        weight, caps = measure(body, call.request.endpoint)
+        fields = fields_of(call.request)
+        weight, caps = weigh(fields, body), call.request.endpoint.caps(fields)
         estimate = self._estimator.estimate(weight, caps, candidate.model, caller.name, body)
         call.usage.estimate = estimate
         return estimate

@@ -8,7 +8,7 @@ from math import ceil
 from operator import mul
 from typing import Final
 
-from gateway.core.call import TokenEstimate, TokenUsage
+from gateway.core.tokens import OutputCaps, TokenEstimate, TokenUsage
 
 QUANTILE: Final = 0.9
 """Share of answers that should be no longer than expected."""
@@ -96,9 +96,6 @@ class TokenFactors:
                 self.weights[at] = min(max(weight, first * MIN_FACTOR), first * MAX_FACTOR)
 
 
-RequestCaps = tuple[int | None, int]
-"""Output cap of all choices together (None: no cap), and the number of choices."""
-
 Exact = Callable[[bytes, str], int | None]
 """Counts the input tokens of a body for a model; None if it cannot."""
 
@@ -115,7 +112,7 @@ class Estimator:
         self._outputs: dict[tuple[str, str], ExpectedOutput] = {}
 
     def estimate(
-        self, weight: Sequence[int], caps: RequestCaps, model: str, key: str, body: bytes = b""
+        self, weight: Sequence[int], caps: OutputCaps, model: str, key: str, body: bytes = b""
     ) -> TokenEstimate:
         """Return the estimate of a call.
 
@@ -125,7 +122,7 @@ class Estimator:
         counted = self._exact(body, model) if self._exact is not None else None
         if counted is None:
             counted = ceil(self._factors[model].tokens(weight)) + weight[-1]
-        cap, choices = caps
+        cap, choices = caps.output, caps.choices
         if cap is not None:
             return TokenEstimate(counted, cap, True, choices, weight)
         expected = self._outputs.get((key, model))

@@ -5,9 +5,10 @@ import hashlib
 import pytest
 
 from gateway.auth.authenticate import LONGEST_KEY, Authenticate
-from gateway.core.call import CHAT, Call, ClientRequest, Credentials
+from gateway.core.call import Call, ClientRequest, Credentials
 from gateway.core.caller import STRANGER, Caller
 from gateway.core.errors import INVALID_API_KEY, Rejection
+from gateway.wire.openai.chat import CHAT
 
 KEY = "sk-team-a-0123456789"
 LONG = "k" * LONGEST_KEY

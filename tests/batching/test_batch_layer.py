@@ -14,10 +14,12 @@ from gateway.batching.batcher import BatchLimits
 from gateway.batching.experiment import GREEDY, LOCKSTEP, OFF, MergeMode
 from gateway.batching.layer import BatchingLayer, BatchMetrics, BatchPolicy
 from gateway.batching.profile import BatchProfile
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Reply, Route
+from gateway.core.call import Call, Candidate, Reply, Route
 from gateway.core.caller import Caller
 from gateway.core.errors import QUEUE_FULL, STATUS, UPSTREAM_RATE_LIMITED, Rejection, UpstreamFailure
 from gateway.queueing.pacing import Pace
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 CANDIDATE = Candidate("local", "up", b'"up"')
 ROUTE = Route("m", b'"m"', (CANDIDATE,))

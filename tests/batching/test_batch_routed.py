@@ -7,7 +7,8 @@ import pytest
 from doubles.virtual_time import run
 from test_batch_layer import ROUTE, Scene
 
-from gateway.core.call import EMBEDDINGS, Call, Candidate
+from gateway.core.call import Call, Candidate
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 HERE, THERE = Candidate("local", "up", b'"up"'), Candidate("local", "other", b'"other"')
 

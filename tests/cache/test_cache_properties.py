@@ -10,7 +10,7 @@ from kit.pieces import examples
 from gateway.cache.key import digest_of
 from gateway.cache.replay import chunks
 from gateway.cache.stream_assembly import AnswerAssembler
-from gateway.core.call import CHAT
+from gateway.wire.openai.chat import CHAT
 
 
 def digest(body: Any) -> bytes:

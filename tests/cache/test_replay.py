@@ -11,7 +11,9 @@ from doubles.sse import data_of
 from gateway.cache.cached_answer import finished, replace_id
 from gateway.cache.replay import chunks
 from gateway.cache.stream_assembly import AnswerAssembler
-from gateway.core.call import CHAT, COMPLETIONS, TokenUsage
+from gateway.core.call import TokenUsage
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
 
 MANY = 10**6
 

@@ -5,18 +5,11 @@ from kit.calls import make_call
 
 from gateway.auth.authenticate import ANONYMOUS
 from gateway.context_window.windows import ContextWindows, PromptRequirement, cause, explained, larger, need
-from gateway.core.call import (
-    CHAT,
-    COMPLETIONS,
-    EMBEDDINGS,
-    Call,
-    Candidate,
-    Price,
-    Route,
-    TokenEstimate,
-    TokenUsage,
-)
+from gateway.core.call import Call, Candidate, Price, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller, KeyLimits, LimitStatus
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
 from gateway.wire.openai.overflow_messages import Overflow
 
 UNBOUND = TokenEstimate(100, 256, False)

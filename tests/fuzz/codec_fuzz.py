@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from kit.heads import head_of
 
 from gateway.config.load import load
 from gateway.config.show import as_yaml
@@ -21,7 +22,6 @@ from gateway.wire.http.redaction import Redactor
 from gateway.wire.http.retry_after import LONGEST_S, retry_after
 from gateway.wire.json import splice
 from gateway.wire.json.limits import MAX_DEPTH
-from gateway.wire.openai import peek as openai
 from gateway.wire.openai.chunks import ChunkReader, InvalidChunk
 from gateway.wire.openai.request_limits import ENGINE_FIELDS
 from gateway.wire.openai.sse import EventSplitter, EventTooLarge
@@ -72,7 +72,7 @@ def _relayed(given: list[bytes]) -> tuple[bytes, bool]:
 
 def request(data: bytes) -> None:
     """The peek: an answer or a refusal, and what it says is what the body says to everybody else."""
-    seen = openai.peek_request(data)
+    seen = head_of(data)
     if isinstance(seen, Rejection):
         assert seen.kind in (INVALID_JSON, INVALID_VALUE)
         return

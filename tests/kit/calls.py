@@ -3,7 +3,8 @@
 from typing import Any
 
 from gateway.auth.authenticate import ANONYMOUS
-from gateway.core.call import CHAT, Call, Candidate, ClientRequest, Route
+from gateway.core.call import Call, Candidate, ClientRequest, Route
+from gateway.wire.openai.chat import CHAT
 
 
 def make_call(endpoint: str = CHAT, now: float = 0.0, *, request_id: str = "id", **fields: Any) -> Call:

@@ -7,12 +7,13 @@ from kit.calls import make_call
 
 from gateway.core import errors
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import EMBEDDINGS, Call, Candidate, Price, Route, TokenEstimate, TokenUsage
+from gateway.core.call import Call, Candidate, Price, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import STRANGER, Caller, KeyLimits
 from gateway.core.errors import Rejection
 from gateway.limits.account import Account, Denial, ReservationRequest
 from gateway.limits.key_limit_gate import KeyLimitGate
 from gateway.telemetry.metrics import Metrics
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 NOW = 1000.0
 TODAY = "1970-01-01"

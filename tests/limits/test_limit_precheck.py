@@ -6,11 +6,14 @@ import pytest
 from kit.calls import make_call
 
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import BATCH_CHAT, CHAT, EMBEDDINGS, Call, TokenEstimate
+from gateway.core.call import Call, TokenEstimate
 from gateway.core.caller import STRANGER, Caller, KeyLimits
 from gateway.limits.account import Account, Denial, ReservationRequest
 from gateway.limits.key_limit_gate import KeyLimitGate, LimitPrecheck, limit_precheck
 from gateway.telemetry.metrics import Metrics
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.embeddings import EMBEDDINGS
+from gateway.wire.openai.models import HEALTH, MODELS, UNKNOWN
 
 NOW = 1000.0
 DAY = "1970-01-01"
@@ -65,7 +68,7 @@ def test_without_limits_or_a_caller_every_call_passes(limit: KeyLimitGate) -> No
 def test_only_limited_endpoints_are_checked(limit: KeyLimitGate) -> None:
     of = account(KeyLimits(rpm=1), 1)
     assert LimitPrecheck(limit).admit(called(of, EMBEDDINGS), NOW) is not None
-    for other in ("/v1/models", "other", BATCH_CHAT):
+    for other in (MODELS, HEALTH, UNKNOWN):
         assert LimitPrecheck(limit).admit(called(of, other), NOW) is None
 
 

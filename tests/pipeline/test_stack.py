@@ -8,18 +8,7 @@ import pytest
 
 from gateway.auth.authenticate import Authenticate
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import (
-    CHAT,
-    Call,
-    Candidate,
-    ClientRequest,
-    Credentials,
-    Handler,
-    Layer,
-    Reply,
-    Route,
-    TokenEstimate,
-)
+from gateway.core.call import Call, Candidate, ClientRequest, Credentials, Handler, Layer, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Rejection
 from gateway.limits.key_limit_gate import KeyLimitGate
@@ -35,6 +24,7 @@ from gateway.resilience.upstream_breakers import UpstreamBreakers
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observe import RequestMetrics
 from gateway.usage.accounting import UsageAccounting
+from gateway.wire.openai.chat import CHAT
 
 KEY = "sk-a"
 REPLY = Reply(200, b"{}")

@@ -11,7 +11,7 @@ from doubles.virtual_time import run
 from kit.calls import make_call
 
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import CHAT, Call, Candidate, Price, Reply, Route, TokenEstimate
+from gateway.core.call import Call, Candidate, Price, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller, KeyLimits
 from gateway.core.errors import INSUFFICIENT_QUOTA, STATUS, Rejection, UpstreamFailure, upstream_status
 from gateway.limits.account import Account
@@ -28,6 +28,7 @@ from gateway.routing.load import UpstreamLoads
 from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.router import HEADER, RequestInspectors, Router, RoutingRule
 from gateway.telemetry.metrics import Metrics
+from gateway.wire.openai.chat import CHAT
 
 PRICE = Price(10**9, 10**9, 0)  # a dollar a million: 1000 nano-dollars a token
 EACH = 200_000  # nano-dollars of a call

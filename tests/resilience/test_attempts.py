@@ -18,7 +18,7 @@ from gateway.cache.layer import CacheLayer
 from gateway.cache.lookup import CachePolicy
 from gateway.cache.single_flight import Flights
 from gateway.cache.store import CacheEntry, CacheHit
-from gateway.core.call import EMBEDDINGS, Call, Candidate, Reply, Route, TokenEstimate
+from gateway.core.call import Call, Candidate, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
 from gateway.core.errors import (
     CONNECT,
@@ -46,6 +46,7 @@ from gateway.resilience.retry_budget import RetryBudget
 from gateway.resilience.upstream_breakers import UpstreamBreakers
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.call_usage import NOTHING, spent
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 STREAM: EventStream = object()  # type: ignore[assignment]
 OK: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.wire.json.schema_check import fits
 from gateway.wire.openai.chat_answer import read_choices, read_format
+from gateway.wire.request_body import read_fields
 
 ALL = CheckPolicy(("finish", "empty", "rejection", "json", "arithmetic", "logprob"), -1.0)
 PERSON = {
@@ -125,35 +126,35 @@ def answer(*texts: str, **choice: Any) -> bytes:
 
 
 def test_the_first_eight_choices_are_checked() -> None:
-    assert doubt(b"{}", answer("fine", "1 + 1 = 2"), ALL) == ""
-    assert doubt(b"{}", answer(*["fine"] * 7, "1 + 1 = 3"), ALL) == "arithmetic"
-    assert doubt(b"{}", answer(*["fine"] * 8, "1 + 1 = 3"), ALL) == ""
+    assert doubt(read_fields(b"{}"), answer("fine", "1 + 1 = 2"), ALL) == ""
+    assert doubt(read_fields(b"{}"), answer(*["fine"] * 7, "1 + 1 = 3"), ALL) == "arithmetic"
+    assert doubt(read_fields(b"{}"), answer(*["fine"] * 8, "1 + 1 = 3"), ALL) == ""
 
 
 def test_only_configured_checks_run() -> None:
-    assert doubt(b"{}", answer("1 + 1 = 3"), CheckPolicy(("finish",))) == ""
+    assert doubt(read_fields(b"{}"), answer("1 + 1 = 3"), CheckPolicy(("finish",))) == ""
     with_none = answer("x", logprobs={"content": [{"logprob": -9.0}]})
-    assert doubt(b"{}", with_none, CheckPolicy(("logprob",), None)) == ""
-    assert doubt(b"{}", with_none, ALL) == "logprob"
+    assert doubt(read_fields(b"{}"), with_none, CheckPolicy(("logprob",), None)) == ""
+    assert doubt(read_fields(b"{}"), with_none, ALL) == "logprob"
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_handled(data: bytes) -> None:
     assert isinstance(read_choices(data), list)
-    assert read_format(data).schema is None
-    assert isinstance(doubt(data, data, ALL), str)
+    assert read_format(read_fields(data)).schema is None
+    assert isinstance(doubt(read_fields(data), data, ALL), str)
 
 
 @pytest.mark.parametrize("depth", [100_000])
 def test_deep_nesting_is_handled(depth: int) -> None:
     wanted = b'{"response_format": {"type": "json_object"}}'
-    assert doubt(wanted, answer("[" * depth), ALL) == "json"
+    assert doubt(read_fields(wanted), answer("[" * depth), ALL) == "json"
 
 
 @pytest.mark.parametrize(("text", "failed"), [('"x"', "json"), ("[]", "json"), ("{}", "")])
 def test_a_json_object_is_an_object(text: str, failed: str) -> None:
-    assert doubt(b'{"response_format": {"type": "json_object"}}', answer(text), ALL) == failed
+    assert doubt(read_fields(b'{"response_format": {"type": "json_object"}}'), answer(text), ALL) == failed
 
 
 def test_a_horizontal_rule_before_a_sum_is_handled() -> None:
-    assert doubt(b"{}", answer("-" * 3000 + "1 + 1 = 3"), ALL) == "arithmetic"
+    assert doubt(read_fields(b"{}"), answer("-" * 3000 + "1 + 1 = 3"), ALL) == "arithmetic"

@@ -11,6 +11,7 @@ from gateway.routing.complexity.features import Prompt
 from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import STRONG, TierChooser
 from gateway.routing.complexity.weights import shipped
+from gateway.wire.request_body import read_fields
 
 SCORER = PromptScorer(shipped())
 
@@ -66,7 +67,7 @@ def test_the_first_fifty_calls_use_the_share() -> None:
     rng = Random(1)
     calls = [rng.choice(prompts) for _ in range(13) for prompts in EVERYDAY.values()][:50]
     bodies = [json.dumps({"messages": [{"role": "user", "content": text}]}).encode() for text in calls]
-    strong = [chooser.choose(body, "team", 0, 0.0).tier == STRONG for body in bodies]
+    strong = [chooser.choose(read_fields(body), "team", 0, 0.0).tier == STRONG for body in bodies]
     assert 10 <= sum(strong) <= 20
     hard = [text in EVERYDAY["hard, English"] + EVERYDAY["hard, Korean"] for text in calls]
     assert sum(one for one, is_hard in zip(strong, hard, strict=True) if not is_hard) <= 1

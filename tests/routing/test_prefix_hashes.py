@@ -2,8 +2,8 @@
 
 import json
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
 from gateway.routing.prefix_hashes import BLOCK, MIN_LENGTH, NONE, PrefixHashes, prefix_hashes
+from gateway.wire.request_body import read_fields
 
 SYSTEM = {"role": "system", "content": "s" * 4000}
 ASKED = {"role": "user", "content": "u" * MIN_LENGTH}
@@ -13,7 +13,7 @@ NEXT = {"role": "user", "content": "And?"}
 
 def chat(*messages: dict[str, str], owner: str = "key", **more: object) -> PrefixHashes:
     body = json.dumps({"model": "m", "messages": messages, **more}).encode()
-    return prefix_hashes(body, CHAT, owner)
+    return prefix_hashes(read_fields(body), owner)
 
 
 def test_one_turn_is_a_prefix_of_the_next():
@@ -50,13 +50,13 @@ def test_the_number_of_prefixes_is_bounded():
 
 def test_a_prompt_that_grows_keeps_its_blocks():
     text = "p" * (3 * BLOCK)
-    first = prefix_hashes(json.dumps({"prompt": text}).encode(), COMPLETIONS, "key")
-    longer = prefix_hashes(json.dumps({"prompt": text + "q" * BLOCK}).encode(), COMPLETIONS, "key")
+    first = prefix_hashes(read_fields(json.dumps({"prompt": text}).encode()), "key")
+    longer = prefix_hashes(read_fields(json.dumps({"prompt": text + "q" * BLOCK}).encode()), "key")
     assert first.hashes == longer.hashes[: len(first.hashes)]
-    assert prefix_hashes(b'{"prompt":"short"}', COMPLETIONS, "key") == NONE
+    assert prefix_hashes(read_fields(b'{"prompt":"short"}'), "key") == NONE
 
 
 def test_other_endpoints_and_broken_bodies_have_no_prefixes():
-    assert prefix_hashes(json.dumps({"input": "x" * 9999}).encode(), EMBEDDINGS, "key") == NONE
+    assert prefix_hashes(read_fields(json.dumps({"input": "x" * 9999}).encode()), "key") == NONE
     for body in (b"", b"[", b'{"messages":"x"}', b'{"messages":[1,2]}', b"{}"):
-        assert prefix_hashes(body + b" " * MIN_LENGTH, CHAT, "key") == NONE
+        assert prefix_hashes(read_fields(body + b" " * MIN_LENGTH), "key") == NONE

@@ -12,6 +12,7 @@ from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import CHEAP, STRONG, TierChooser
 from gateway.routing.complexity.sessions import Sessions, ShareCap
 from gateway.routing.complexity.weights import shipped
+from gateway.wire.request_body import read_fields
 
 EASY, HARD = PAIRS[0][0], PAIRS[55][0]
 
@@ -28,7 +29,7 @@ def body(*turns: str) -> bytes:
 
 
 def tier(chosen: TierChooser, *turns: str, key: str = "team") -> str:
-    return chosen.choose(body(*turns), key, 0, 0.0).tier
+    return chosen.choose(read_fields(body(*turns)), key, 0, 0.0).tier
 
 
 def warm(chosen: TierChooser, key: str = "others") -> None:
@@ -48,7 +49,7 @@ def test_a_conversation_never_moves_down_and_may_move_up():
     chosen = chooser()
     warm(chosen)
     assert tier(chosen, HARD) == STRONG
-    follow_up = chosen.choose(body(HARD, "answer", "Thanks!"), "team", 0, 0.0)
+    follow_up = chosen.choose(read_fields(body(HARD, "answer", "Thanks!")), "team", 0, 0.0)
     assert (follow_up.tier, follow_up.reason) == (STRONG, "session")
     assert tier(chosen, EASY) == CHEAP
     assert tier(chosen, EASY, "answer", HARD) == STRONG
@@ -96,20 +97,20 @@ def test_a_prompt_cannot_name_its_tier(plea):
 def test_a_key_has_at_most_its_cap():
     chosen = chooser(share=0.5, cap=0.2)
     warm(chosen)
-    decided = [chosen.choose(body(f"{number} {HARD}"), "greedy", 0, 0.0) for number in range(1000)]
+    decided = [chosen.choose(read_fields(body(f"{number} {HARD}")), "greedy", 0, 0.0) for number in range(1000)]
     assert sum(choice.tier == STRONG for choice in decided) <= 0.2 * 1000 + 1
     assert "cap" in {choice.reason for choice in decided}
 
 
 def test_without_a_dollar_budget_all_calls_are_cheap():
     chosen = chooser(share=1.0, bucket=DollarBucket(0, 0.0))
-    assert chosen.choose(body(HARD), "team", 5, 1.0).tier == CHEAP
-    assert chooser(share=1.0).choose(body(HARD), "team", 5, 1.0).tier == STRONG
+    assert chosen.choose(read_fields(body(HARD)), "team", 5, 1.0).tier == CHEAP
+    assert chooser(share=1.0).choose(read_fields(body(HARD)), "team", 5, 1.0).tier == STRONG
 
 
 def test_a_body_without_a_prompt_is_cheap():
     chosen = chooser(share=1.0)
-    choice = chosen.choose(b"{}", "team", 0, 0.0)
+    choice = chosen.choose(read_fields(b"{}"), "team", 0, 0.0)
     assert (choice.tier, choice.reason) == (CHEAP, "unread")
     assert chosen.describe(choice) == "complexity; tier=cheap; by=unread"
 
@@ -117,7 +118,7 @@ def test_a_body_without_a_prompt_is_cheap():
 def test_the_header_has_tier_and_reasons():
     chosen = chooser()
     warm(chosen)
-    header = chosen.describe(chosen.choose(body(HARD), "team", 0, 0.0))
+    header = chosen.describe(chosen.choose(read_fields(body(HARD)), "team", 0, 0.0))
     assert header.startswith('complexity; tier=strong; by=score; for="')
     names = header.split('"')[1].split(", ")
     assert 1 <= len(names) <= 3

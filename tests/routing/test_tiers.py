@@ -4,6 +4,7 @@ import pytest
 from routing_scene import EXPECTED, NOW, RoutingScene, candidate
 
 from gateway.core.call import Candidate, TokenEstimate
+from gateway.core.request_fields import RequestFields
 from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import TierChooser
 from gateway.routing.complexity.tiers import ComplexityScorer, TierRanking
@@ -78,9 +79,9 @@ def test_a_call_is_scored_once_also_when_its_first_candidate_cannot_be_called() 
     asked: list[float] = []
 
     class Counting(TierChooser):
-        def choose(self, body: bytes, key: str, extra: int, now: float):
+        def choose(self, fields: RequestFields | None, key: str, extra: int, now: float):
             asked.append(now)
-            return super().choose(body, key, extra, now)
+            return super().choose(fields, key, extra, now)
 
     def estimate(call: object) -> TokenEstimate:
         return EXPECTED

@@ -9,7 +9,7 @@ from doubles.settings import settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0
 
-from gateway.http.server import endpoints as routes
+from gateway.wire.endpoints import ENDPOINTS
 
 # Of vLLM, SGLang and llama.cpp, and of our own admin port.
 PATHS = (Path(__file__).parent / "control_paths.txt").read_text(encoding="ascii").split()
@@ -43,7 +43,7 @@ async def test_the_names_of_models_open_no_path(gateway: InProcessGateway, upstr
 
 async def test_every_route_asks_for_a_key(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(settings(upstream.url, keys=True, server={"cors_origins": ["http://a.test"]}))
-    served = {(method, path) for path, methods in routes._METHODS.items() for method in methods}
+    served = {(method, str(endpoint)) for endpoint in ENDPOINTS for method in endpoint.methods}
     assert served == {
         ("POST", "/v1/chat/completions"),
         ("POST", "/v1/completions"),

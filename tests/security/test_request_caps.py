@@ -9,6 +9,7 @@ from doubles.gateway import InProcessGateway, StartGateway
 from doubles.settings import AUTH, KEY, OTHER_KEY, settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, COMPLETIONS, E0, EMBEDDINGS, ask
+from kit.heads import Head, head_of
 
 from gateway.auth import engine_fields as steering
 from gateway.config.load import load
@@ -16,7 +17,6 @@ from gateway.config.model import EngineField
 from gateway.core.caller import Caller
 from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
 from gateway.wire.json import limits as json_limits
-from gateway.wire.openai import peek as openai
 from gateway.wire.openai.request_limits import ENGINE_FIELDS, MOST_CHOICES, MOST_ENDS, MOST_LOGPROBS
 
 BEYOND = {
@@ -74,7 +74,7 @@ def body_with(field: str, value: Any) -> bytes:
 
 
 def refused(body: bytes, kind: object = INVALID_VALUE) -> Rejection:
-    seen = openai.peek_request(body)
+    seen = head_of(body)
     assert isinstance(seen, Rejection)
     assert seen.kind is kind
     return seen
@@ -92,7 +92,7 @@ def test_a_field_beyond_its_bound_is_refused_by_name_and_bound(field: str) -> No
 @pytest.mark.parametrize("field", WITHIN)
 def test_a_field_within_its_bound_is_the_upstreams_business(field: str) -> None:
     for value in WITHIN[field]:
-        assert openai.peek_request(body_with(field, value)) == openai.Peek("m-small", False)
+        assert head_of(body_with(field, value)) == Head("m-small", False)
 
 
 @pytest.mark.parametrize("text", NO_NUMBERS)
@@ -122,10 +122,10 @@ def test_a_bias_that_is_infinite_is_found_within_its_object() -> None:
 def test_a_field_that_steers_the_engine_is_seen_in_any_spelling_and_only_at_the_top(field: str) -> None:
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in field)
     for name in (field, escaped, field[0] + escaped[6:]):
-        assert openai.peek_request(b'{"model":"m","%s":1}' % name.encode()) == openai.Peek("m", False, (field,))
+        assert head_of(b'{"model":"m","%s":1}' % name.encode()) == Head("m", False, (field,))
     elsewhere = {"model": "m", "messages": [{"content": f'"{field}": 1', field: 1}], "metadata": {field: 1}}
     for body in ({**elsewhere, "user": field}, {**elsewhere, field: None}, {**elsewhere, f"x_{field}": 1}):
-        assert openai.peek_request(json.dumps(body).encode()) == openai.Peek("m", False)
+        assert head_of(json.dumps(body).encode()) == Head("m", False)
 
 
 def test_the_config_knows_the_same_fields() -> None:
@@ -158,7 +158,7 @@ def padded(body: bytes) -> bytes:
 @pytest.mark.parametrize("depth", [2, 10, json_limits.MAX_DEPTH])
 def test_a_body_may_be_nested(depth: int) -> None:
     for body in (nested(depth), padded(nested(depth))):
-        assert openai.peek_request(body) == openai.Peek("m", False)
+        assert head_of(body) == Head("m", False)
 
 
 @pytest.mark.parametrize("depth", [json_limits.MAX_DEPTH + 1, 200, 900, 100_000])
@@ -170,24 +170,24 @@ def test_a_body_that_is_nested_too_deeply_is_refused(depth: int) -> None:
 @pytest.mark.parametrize("wide", [b"[]", b"{}", b'"[[["', b'"\\"{{{"', b'{"a":[1,{"b":"]"}]}'])
 def test_width_is_no_depth(wide: bytes) -> None:
     body = b'{"model":"m","x":[' + b",".join([wide] * 5000) + b"]}"
-    assert openai.peek_request(body) == openai.Peek("m", False)
-    assert openai.peek_request(padded(body)) == openai.Peek("m", False)
+    assert head_of(body) == Head("m", False)
+    assert head_of(padded(body)) == Head("m", False)
 
 
 def test_keys_lists_and_objects_are_counted() -> None:
     most = json_limits.MAX_KEYS
     keys = b'{"model":"m",' + b",".join([b'"":0'] * (most - 1)) + b"}"
-    assert openai.peek_request(keys) == openai.Peek("m", False)
+    assert head_of(keys) == Head("m", False)
     assert f"{most} keys" in refused(keys[:-1] + b',"":0}', INVALID_JSON).message
     far = b",".join([b'"":"' + b"y" * 1000 + b'"'] * 200)  # few in each part of the text
     apart = keys.replace(b'"":0,' * 200, far + b",", 1)
-    assert openai.peek_request(apart) == openai.Peek("m", False)
+    assert head_of(apart) == Head("m", False)
     assert f"{most} keys" in refused(apart[:-1] + b',"":0}', INVALID_JSON).message
     lists = b'{"model":"m","x":[' + b",".join([b"[]"] * (most - 2)) + b"]}"
-    assert openai.peek_request(lists) == openai.Peek("m", False)
+    assert head_of(lists) == Head("m", False)
     assert f"{most} lists" in refused(lists[:-2] + b",[]]}", INVALID_JSON).message
     colons = b'{"model":"m","x":"' + b":" * (2 * most) + b'"}'
-    assert openai.peek_request(colons) == openai.Peek("m", False)
+    assert head_of(colons) == Head("m", False)
 
 
 @pytest.mark.parametrize("field", ["n", "best_of", "top_logprobs"])

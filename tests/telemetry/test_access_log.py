@@ -7,21 +7,12 @@ from typing import Any
 import pytest
 from kit.calls import make_call
 
-from gateway.core.call import (
-    CHAT,
-    UNROUTED,
-    Call,
-    Candidate,
-    ClientRequest,
-    Credentials,
-    Route,
-    TokenEstimate,
-    TokenUsage,
-)
+from gateway.core.call import UNROUTED, Call, Candidate, ClientRequest, Credentials, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import STRANGER, Caller
 from gateway.telemetry import logging as log
 from gateway.telemetry.access_log import as_json, as_text, record_of
 from gateway.telemetry.nonblocking_output import NonBlockingStream
+from gateway.wire.openai.chat import CHAT
 
 AT = 1_796_000_000.25
 CANDIDATE = Candidate("local", "up-small", b'"up-small"')

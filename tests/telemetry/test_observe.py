@@ -3,9 +3,11 @@
 import pytest
 from kit.calls import make_call
 
-from gateway.core.call import CHAT, EMBEDDINGS, Call, Candidate, Route, TokenUsage
+from gateway.core.call import Call, Candidate, Route, TokenUsage
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observe import RequestMetrics
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 CANDIDATE = Candidate("local", "up-small", b'"up-small"')
 ROUTE = Route("small", b'"small"', (CANDIDATE,))

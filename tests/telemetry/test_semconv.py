@@ -7,10 +7,12 @@ from kit.calls import make_call
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from gateway.core.call import CHAT, EMBEDDINGS, Candidate, Route, TokenUsage
+from gateway.core.call import Candidate, Route, TokenUsage
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observe import RequestMetrics
 from gateway.telemetry.semconv import provider
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 OWN = {"model": "small"}
 THEIRS = {"gen_ai_provider_name": "kind of a", "gen_ai_request_model": "small"}

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from kit.calls import make_call
 
-from gateway.core.call import EMBEDDINGS, Call, Candidate, Price, TokenEstimate, TokenUsage
+from gateway.core.call import Call, Candidate, Price, TokenEstimate, TokenUsage
 from gateway.usage.call_usage import NOTHING, charge, spent
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 ESTIMATE = TokenEstimate(100, 256, False)
 

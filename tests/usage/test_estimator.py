@@ -5,11 +5,12 @@ import math
 import random
 
 import pytest
+from kit.weights import measure, weigh
 from msgspec.structs import replace
 
 from benchmarks.estimates import SAMPLES, body
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenEstimate, TokenUsage
-from gateway.usage import token_weight
+from gateway.core.call import TokenEstimate, TokenUsage
+from gateway.core.endpoint import Endpoint
 from gateway.usage.estimator import (
     FIRST_GUESS,
     FITTED,
@@ -19,6 +20,9 @@ from gateway.usage.estimator import (
     ExpectedOutput,
     TokenFactors,
 )
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 # Counted with quicktok-v1 0.4.0, the texts alone.
 TRUE = {
@@ -37,8 +41,8 @@ def true(vocabulary: str, language: str) -> int:
     return TRUE[vocabulary][language] + AROUND[vocabulary]
 
 
-def estimate(estimator: Estimator, whole: bytes, endpoint: str = CHAT, key: str = "key") -> TokenEstimate:
-    weight, caps = token_weight.measure(whole, endpoint)
+def estimate(estimator: Estimator, whole: bytes, endpoint: Endpoint = CHAT, key: str = "key") -> TokenEstimate:
+    weight, caps = measure(whole, endpoint)
     return estimator.estimate(weight, caps, "model", key)
 
 
@@ -84,7 +88,7 @@ def test_after_mixed_traffic_every_language_is_within_an_eighth(vocabulary):
 
 def test_models_are_learned_separately():
     taught = teach("cl100k")
-    weight, caps = token_weight.measure(body(SAMPLES["korean"]), CHAT)
+    weight, caps = measure(body(SAMPLES["korean"]), CHAT)
     fresh = Estimator().estimate(weight, caps, "model", "key")
     assert taught.estimate(weight, caps, "other", "key") == fresh
     assert taught.estimate(weight, caps, "model", "key").input > fresh.input * 1.3
@@ -184,7 +188,7 @@ def test_an_exact_count_is_used_if_available():
         return 77 if len(asked) == 1 else None
 
     estimator = Estimator(count)
-    weight, caps = token_weight.measure(chat(), CHAT)
+    weight, caps = measure(chat(), CHAT)
     assert estimator.estimate(weight, caps, "model", "key", chat()).input == 77
     assert estimator.estimate(weight, caps, "model", "key", chat()) == estimate(Estimator(), chat())
     assert asked == [(chat(), "model")] * 2
@@ -192,5 +196,5 @@ def test_an_exact_count_is_used_if_available():
 
 def test_the_estimate_carries_its_weight_and_choices():
     made = estimate(Estimator(), chat())
-    assert made.weight == token_weight.weigh(chat())
+    assert made.weight == weigh(chat())
     Estimator().learn(replace(made, weight=()), "model", "key", TokenUsage(10, 1))  # one that was made elsewhere

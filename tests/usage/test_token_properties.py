@@ -5,11 +5,15 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.pieces import SCALARS, examples, member, string, values
+from kit.weights import caps, measure, weigh
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenUsage
+from gateway.core.call import TokenUsage
 from gateway.usage import exact_tokens
 from gateway.usage.estimator import Estimator
-from gateway.usage.token_weight import MAX_TOKENS, caps, measure, weigh
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
+from gateway.wire.openai.token_weight import MAX_TOKENS
 
 ENDPOINTS = st.sampled_from([CHAT, COMPLETIONS, EMBEDDINGS])
 ANY_TEXT = st.text(max_size=60) | st.text('ab 09{}"\\\n한漢かé😀', max_size=60)

@@ -4,11 +4,17 @@ import json
 import logging
 
 import pytest
+from kit.weights import caps, measure, weigh
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.core.endpoint import Endpoint
+from gateway.core.tokens import OutputCaps
 from gateway.usage import exact_tokens
 from gateway.usage.estimator import Estimator
-from gateway.usage.token_weight import MAX_TOKENS, OutputCaps, TextWeight, caps, measure, weigh
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
+from gateway.wire.openai.token_weight import MAX_TOKENS, TextWeight
+from gateway.wire.request_body import read_fields
 
 NOTHING = TextWeight(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 PIXELS = "iVBORw0KGgoAAAANSUhEUgAA" * 4000
@@ -40,7 +46,7 @@ def prompt(value: object, **fields: object) -> bytes:
         ({"max_tokens": "12", "n": 2.0}, OutputCaps(24, 2)),
         ({"max_tokens": "nan"}, OutputCaps(None, 1)),
         ({"max_tokens": 10**30}, OutputCaps(MAX_TOKENS, 1)),
-        ({"max_tokens": "1e999", "n": 10**30}, OutputCaps(MAX_TOKENS, MAX_TOKENS)),
+        ({"max_tokens": "9" * 30, "n": 10**30}, OutputCaps(MAX_TOKENS, MAX_TOKENS)),
     ],
 )
 def test_the_caps_of_a_chat(fields, expected):
@@ -284,3 +290,20 @@ def test_without_the_extra_or_a_known_model_there_is_no_counter(caplog):
     assert not caplog.records
     assert exact_tokens.load(["gpt-4o"], torn) is None
     assert [record.message for record in caplog.records] == ["exact token counts are off"]
+
+
+@pytest.mark.parametrize(
+    ("body", "endpoint", "returned", "stated"),
+    [
+        (chat("Hi"), CHAT, 1, False),
+        (chat("Hi", n=3, best_of=5, max_tokens=0), CHAT, 3, True),
+        (chat("Hi", max_completion_tokens=9), CHAT, 1, True),
+        (prompt("Hi"), COMPLETIONS, 1, False),
+        (prompt(["a", "b"], n=2, best_of=3), COMPLETIONS, 4, False),
+        (prompt([1, 2, 3], max_tokens=5, max_completion_tokens=9), COMPLETIONS, 1, True),
+        (b"[]", COMPLETIONS, 1, False),
+    ],
+)
+def test_a_complete_answer_has_so_many_choices(body: bytes, endpoint: Endpoint, returned: int, stated: bool) -> None:
+    caps = endpoint.caps(read_fields(body))
+    assert (caps.returned, caps.stated) == (returned, stated)

@@ -8,7 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 from kit.pieces import TEXTS
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 PAYLOADS = {EMBEDDINGS: "input", COMPLETIONS: "prompt", CHAT: "messages"}
 LISTS = {EMBEDDINGS: "data", COMPLETIONS: "choices", CHAT: "choices"}

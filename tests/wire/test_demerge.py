@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS, TokenUsage
+from gateway.core.call import TokenUsage
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.completions import COMPLETIONS
 from gateway.wire.openai.demerge import join, split
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 PUBLIC = b'"public"'
 

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from gateway.core.call import BATCH_CHAT, CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.wire.openai.chat import BATCH_CHAT, CHAT
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
 from gateway.wire.openai.merge import Mergeable, build, parse
+from gateway.wire.openai.models import MODELS
 
 TURNS = [{"role": "user", "content": "hi"}]
 CHAT_BODY: dict[str, Any] = {"model": "m", "messages": TURNS, "max_tokens": 4}
@@ -167,7 +170,7 @@ def test_completions_have_an_output_limit_by_default(more: dict[str, Any], outpu
 
 
 def test_no_other_endpoint_merges():
-    assert read(CHAT_BODY, "/v1/other") is None
+    assert read(CHAT_BODY, MODELS) is None
 
 
 def test_one_call_carries_all_inputs_and_what_they_share():

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from kit.pieces import examples, member, string, values
 from merging import ENDPOINTS, LISTS, MOST, PARAMS, PAYLOADS, Json, body_of, groups, payloads, upstream
 
-from gateway.core.call import COMPLETIONS, EMBEDDINGS
 from gateway.wire.openai import demerge, merge
+from gateway.wire.openai.completions import COMPLETIONS
+from gateway.wire.openai.embeddings import EMBEDDINGS
 from gateway.wire.openai.usage_split import shares
 
 

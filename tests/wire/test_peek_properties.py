@@ -4,6 +4,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.heads import Head, head_of
 from kit.pieces import TEXTS, cut, examples, member, string, values
 
 from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
@@ -30,8 +31,8 @@ def bodies(draw: st.DrawFn) -> bytes:
 @examples(100)
 @given(st.binary(max_size=40) | FRAGMENTS)
 def test_arbitrary_bytes_are_a_peek_or_a_refusal(body: bytes):
-    seen = openai.peek_request(body)
-    assert isinstance(seen, openai.Peek) or seen.kind in (INVALID_JSON, INVALID_VALUE)
+    seen = head_of(body)
+    assert isinstance(seen, Head) or seen.kind in (INVALID_JSON, INVALID_VALUE)
 
 
 @examples(100)
@@ -47,22 +48,25 @@ def test_arbitrary_bytes_from_an_upstream_are_read_or_not(body: bytes):
 def test_it_sees_what_a_full_decoding_sees(body: bytes):
     whole = json.loads(body)
     model, stream = whole.get("model"), whole.get("stream")
-    seen = openai.peek_request(body)
+    seen = head_of(body)
     if not isinstance(model, str) or model == "":
         assert isinstance(seen, Rejection)
         assert (seen.kind, seen.param) == (INVALID_VALUE, "model")
     elif stream is not None and not isinstance(stream, bool):
         assert isinstance(seen, Rejection)
         assert (seen.kind, seen.param) == (INVALID_VALUE, "stream")
+    elif body.count(b'"model"') > 1:  # the upstream may obey another one than we
+        assert isinstance(seen, Rejection)
+        assert (seen.kind, seen.param) == (INVALID_VALUE, "model")
     else:
-        assert seen == openai.Peek(model, bool(stream))
+        assert seen == Head(model, bool(stream))
 
 
 @examples(100)
 @given(bodies().flatmap(cut))
 def test_a_body_that_was_cut_off_is_not_json(pieces: list[bytes]):
     body = b"".join(pieces[:-1])
-    seen = openai.peek_request(body)
+    seen = head_of(body)
     if body != b"".join(pieces):
         assert isinstance(seen, Rejection)
         assert seen.kind == INVALID_JSON

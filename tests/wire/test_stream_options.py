@@ -4,11 +4,12 @@ import pytest
 
 from gateway.wire.json.members import edited
 from gateway.wire.openai.stream_options import refused, usage_edits
+from gateway.wire.request_body import read_fields
 
 
 def asking_for_usage(body: bytes) -> bytes:
     """The body that travels."""
-    return b"".join(edited(body, usage_edits(body)))
+    return b"".join(edited(body, usage_edits(read_fields(body), body)))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_what_stands_in_a_text_or_deeper_is_not_the_clients_wish(body: bytes):
     ],
 )
 def test_a_client_that_asks_or_sends_an_unreadable_option_is_not_edited(body: bytes):
-    assert usage_edits(body) == []
+    assert usage_edits(read_fields(body), body) == []
 
 
 @pytest.mark.parametrize(

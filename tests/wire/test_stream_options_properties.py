@@ -9,6 +9,7 @@ from kit.pieces import KEYS, SPACE, examples, member, values
 
 from gateway.wire.json.members import cuts, edited, members
 from gateway.wire.openai.stream_options import usage_edits
+from gateway.wire.request_body import read_fields
 
 NAME = "stream_options"
 OPTIONS = [
@@ -37,12 +38,12 @@ def _pairs(text: bytes) -> Any:
 @examples(200)
 @given(bodies())
 def test_the_last_wish_asks_and_the_rest_is_as_it_was(body: bytes):
-    sent = b"".join(edited(body, usage_edits(body)))
+    sent = b"".join(edited(body, usage_edits(read_fields(body), body)))
     assert json.loads(sent)[NAME]["include_usage"] is True
     assert [pair for pair in _pairs(sent) if pair[0] != NAME] == [pair for pair in _pairs(body) if pair[0] != NAME]
     was, now = json.loads(body).get(NAME) or {}, json.loads(sent)[NAME]
     assert {**was, "include_usage": True} == now
-    assert usage_edits(sent) == []
+    assert usage_edits(read_fields(sent), sent) == []
 
 
 @examples(200)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gateway.routing.complexity.features import Prompt
 from gateway.routing.complexity.prompt import peek
+from gateway.wire.request_body import read_fields
 
 WEAK: Final = "mistralai/Mixtral-8x7B-Instruct-v0.1"
 STRONG: Final = "gpt-4-1106-preview"
@@ -150,7 +151,7 @@ def _rows(path: Path) -> Iterator[LabelledPrompt]:
                 labels = msgspec.json.decode(line, type=_Labels)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise BadLine(f"{path}:{number}: {error}") from None
-            peeked = peek(line)
+            peeked = peek(read_fields(line))
             weak, strong = float(labels.weak_ok), float(labels.strong_ok)
             if peeked is None:
                 raise BadLine(f"{path}:{number}: neither a `prompt` nor `messages` with a user's turn")

@@ -6,11 +6,11 @@ from typing import Final
 
 from aiolimiter import AsyncLimiter
 
-from gateway.core.call import BATCH_CHAT
 from gateway.core.clock import Clock
 from gateway.core.errors import UpstreamFailure
 from gateway.http.client.upstream import UpstreamClient
 from gateway.telemetry.logging import logger
+from gateway.wire.openai.chat import BATCH_CHAT
 
 _TIMEOUT_S: Final = 5.0
 _PROBE_INTERVAL_S: Final = 60.0

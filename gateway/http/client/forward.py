@@ -6,6 +6,7 @@ from functools import partial
 
 from gateway.core.call import Call, Candidate, Reply, Route
 from gateway.core.clock import Clock
+from gateway.core.endpoint import AnswerSummary
 from gateway.core.errors import (
     INVALID,
     STATUS,
@@ -23,14 +24,9 @@ from gateway.http.ticker import Ticker
 from gateway.usage.call_usage import add_failed_usage, charge
 from gateway.wire.http import header_policy
 from gateway.wire.json import splice
-from gateway.wire.openai import peek, usage
-from gateway.wire.openai.chunks import ChunkReader
 
 ERROR_BODY_S = 5.0
 """Seconds to wait for the body of an error answer; the status alone says most."""
-
-_SEARCHED = 256 * 1024
-"""Bytes of a whole answer without `usage` up to which its usage is searched for elsewhere."""
 
 
 class Forward:
@@ -126,7 +122,7 @@ class Forward:
 
     def _failure(self, exchange: Exchange, upstream: UpstreamClient, call: Call, error: bytes) -> UpstreamFailure:
         self._note_headers(exchange, upstream, call)
-        _charge_failed(call, peek.peek_answer(error))
+        _charge_failed(call, call.request.endpoint.answer(error))
         call.timing.answered_at = self._clock()
         # Redirects are not followed: they would forward the key.
         return upstream.failure(exchange.status, error, exchange.headers)
@@ -134,34 +130,32 @@ class Forward:
     async def _whole(self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route) -> Reply:
         raw = await exchange.read(self._max_answer, upstream.deadline(call))
         call.timing.answered_at = self._clock()
-        body: bytes | None = raw
-        answer = peek.peek_whole(raw)
+        read, body = call.request.endpoint.answer, raw
+        answer = read(raw)
         if answer is None:
-            body = upstream.decode_body(exchange, raw, self._max_answer)
-            answer = None if body is None or body is raw else peek.peek_whole(body)
-        if body is None or answer is None:
-            _charge_failed(call, peek.peek_answer(body or b""))
+            body = upstream.decode_body(exchange, raw, self._max_answer) or b""
+            answer = None if body is raw else read(body)
+        if answer is None:
             raise _invalid(upstream, "answered with something that is not a JSON object")
-        if peek.is_error(answer) or (peek.failed_choice(answer) and not _shared(call)):
+        if answer.error or (answer.failed_choice and not _shared(call)):
             _charge_failed(call, answer)
             raise upstream.failure(200, body, exchange.headers)
-        call.response.finish = peek.finish_of(answer)
-        block = answer.usage
-        tokens = None if block is peek.NULL else usage.tokens(block)
-        if tokens is None and len(body) < _SEARCHED:
-            tokens = usage.elsewhere(body)
-        charge(call, tokens, body, self._estimate)
-        if call.batch is None and isinstance(answer.model, str) and answer.model != route.name:
+        call.response.finish = answer.finish
+        charge(call, answer.tokens, body, self._estimate)
+        if call.batch is None and answer.model is not None and answer.model != route.name:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
         return Reply(200, body)
 
     async def _stream(
         self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route, *, strip_usage: bool
     ) -> Reply:
+        make = call.request.endpoint.reader
+        if make is None:
+            raise _invalid(upstream, "was asked for a stream that it cannot send")
         content_type = exchange.headers.get("content-type", "").lower()
         if not content_type.startswith("text/event-stream") or "content-encoding" in exchange.headers:
             exchange = SniffedStream(exchange, partial(self._not_a_stream, exchange, upstream, call))
-        reader = ChunkReader(route.name, route.encoded, strip_usage=strip_usage)
+        reader = make(route.name, route.encoded, strip_usage)
         relay = StreamRelay(exchange, reader, call, upstream, self._ticker, self._clock)
         try:
             await relay.first_event
@@ -175,9 +169,9 @@ class Forward:
 
     def _not_a_stream(self, exchange: Exchange, upstream: UpstreamClient, call: Call, body: bytes) -> UpstreamFailure:
         """The failure of an answer that is no event stream; `body` may be an error in JSON."""
-        answer = peek.peek_answer(body)
+        answer = call.request.endpoint.answer(body)
         _charge_failed(call, answer)
-        if answer is not None and (peek.is_error(answer) or peek.failed_choice(answer)):
+        if answer is not None and (answer.error or answer.failed_choice):
             return upstream.failure(200, body, exchange.headers)
         return _invalid(upstream, "did not answer with an event stream")
 
@@ -187,10 +181,10 @@ def _shared(call: Call) -> bool:
     return call.batch is not None and len(call.batch.source_bodies()) > 1
 
 
-def _charge_failed(call: Call, answer: peek.WholeAnswer | None) -> None:
+def _charge_failed(call: Call, answer: AnswerSummary | None) -> None:
     """Charge the usage that the upstream reports with the answer of a failed attempt."""
-    if answer is not None and answer.usage is not peek.NULL:
-        add_failed_usage(call, call.routing.candidate, usage.tokens(answer.usage))
+    if answer is not None and answer.tokens is not None:
+        add_failed_usage(call, call.routing.candidate, answer.tokens)
 
 
 def _forwarded(headers: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Relays one stream from the upstream's socket to the client's, without a coroutine or a queue in between.
 
-The transport calls `data` as bytes arrive; they pass through the `ChunkReader` and are written to the client
+The transport calls `data` as bytes arrive; they pass through the `StreamReader` and are written to the client
 in the same call. Before a client is attached (the stream is not committed yet) they are buffered. A slow
 client pauses only the upstream of its own stream.
 """
@@ -22,13 +22,12 @@ from gateway.core.errors import (
     ErrorKind,
     UpstreamFailure,
 )
-from gateway.core.stream import StreamConsumer
+from gateway.core.stream import StreamConsumer, StreamError, StreamReader
+from gateway.core.tokens import OutputCaps
 from gateway.http.client.transport import Exchange
 from gateway.http.client.upstream import UpstreamClient
 from gateway.http.ticker import Ticker
-from gateway.usage import token_weight
-from gateway.wire.openai.chunks import ChunkReader, InvalidChunk
-from gateway.wire.openai.sse import EventTooLarge
+from gateway.wire.request_body import fields_of
 
 _TRAILER_GRACE_S = 1.0
 """Seconds that an upstream has after `[DONE]` to end its body, so that its connection can be reused."""
@@ -48,7 +47,7 @@ class StreamRelay:
     def __init__(
         self,
         exchange: Exchange,
-        reader: ChunkReader,
+        reader: StreamReader,
         call: Call,
         upstream: UpstreamClient,
         ticker: Ticker,
@@ -91,10 +90,8 @@ class StreamRelay:
         self._progress_at = now = self._clock()
         try:
             events = self.reader.feed(piece)
-        except EventTooLarge:
-            self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, "sent an event that is too large"))
-        except InvalidChunk:
-            self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, "sent a malformed event"))
+        except StreamError as error:
+            self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, f"sent {error}"))
         else:
             client, reader = self._client, self.reader
             if client is None or reader.done or reader.error is not None:
@@ -112,9 +109,7 @@ class StreamRelay:
         """BodySink: no more bytes. After `[DONE]`, or the end of each choice, the stream is complete."""
         self._body_ended = True
         if not self._finished:
-            call = self._call
-            expected = token_weight.expected_choices(call.request.body, call.request.endpoint)
-            self._finish(None if self.reader.complete(expected) else failure)
+            self._finish(None if self.reader.complete(self._caps().returned) else failure)
 
     def tick(self, now: float) -> None:
         """Tickable: end a stream that stalls on either side, or runs far beyond its output cap."""
@@ -202,13 +197,16 @@ class StreamRelay:
 
     def _check_output_cap(self) -> None:
         if self._output_limit == output_cap.ALLOWANCE:
-            self._output_limit = output_cap.limit(
-                token_weight.cap(self._call.request.body, self._call.request.endpoint)
-            )
+            caps = self._caps()
+            self._output_limit = output_cap.limit(caps.output if caps.stated else None)
         reader = self.reader
         if output_cap.exceeded(self._output_limit, reader.generated_at_least, reader.thoughts_at_least):
             problem = "went on far beyond the cap on its output"
             self._finish(self._failure(UPSTREAM_INVALID_RESPONSE, INVALID, problem))
+
+    def _caps(self) -> OutputCaps:
+        request = self._call.request
+        return request.endpoint.caps(fields_of(request))
 
     def _time_out(self, cause: Cause, problem: str) -> None:
         self.failed(self._failure(UPSTREAM_TIMEOUT, cause, problem))

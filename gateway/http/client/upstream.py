@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from gateway.core.call import EMBEDDINGS, Call, Candidate
+from gateway.core.call import Call, Candidate
 from gateway.core.clock import unix_now
+from gateway.core.endpoint import Endpoint
 from gateway.core.errors import (
     CONTEXT_LENGTH_EXCEEDED,
     FIRST_BYTE,
@@ -31,6 +32,7 @@ from gateway.wire.openai import cache_salt, stream_options
 from gateway.wire.openai.account_trouble import is_account_trouble
 from gateway.wire.openai.overflow_messages import overflow
 from gateway.wire.openai.peek import UpstreamError, read_error, read_text
+from gateway.wire.request_body import fields_of
 
 LONGEST_ERROR = 64 * 1024
 """Bytes of an error body that are read; a longer one is ignored."""
@@ -94,14 +96,16 @@ class UpstreamClient:
             return ()
         if self._refusing and call.routing.candidate.model in self._refusing:
             return ()
-        return () if call.request.endpoint == EMBEDDINGS else stream_options.usage_edits(call.request.body)
+        if not call.request.endpoint.asks_usage:
+            return ()
+        return stream_options.usage_edits(fields_of(call.request), call.request.body)
 
     def send(self, call: Call, candidate: Candidate, edits: Sequence[Edit] = ()) -> Awaitable[Exchange]:
         """Send the client's body with the candidate's model name and these edits.
 
         Raises UpstreamFailure when awaited.
         """
-        if self._salted and call.request.endpoint != EMBEDDINGS:
+        if self._salted and call.request.endpoint.generates:
             edits = (*edits, *cache_salt.salt_edits(call.request.body, cache_salt.salt_of(call.caller.name)))
         if edits:
             names = ((start, end, candidate.encoded) for start, end in call.request.spans if end > start)
@@ -113,15 +117,15 @@ class UpstreamClient:
         first_byte = call.timing.sent_at + self.first_byte_s(stream=call.request.stream)
         if first_byte < deadline:
             deadline, timeout_cause = first_byte, FIRST_BYTE
-        path = call.request.endpoint.removeprefix("/v1")
+        path = call.request.endpoint.upstream_path
         fields, connect_s, send = self._headers(call), self._connect_s, self.transport.send
         if call.attempts > 1:  # after a failed attempt a close at once is no coincidence: engines may die of it
             return send(path, fields, body, connect_s, deadline, timeout_cause, resend=False)
         return send(path, fields, body, connect_s, deadline, timeout_cause)
 
-    async def probe(self, endpoint: str, body: bytes, deadline: float) -> int:
+    async def probe(self, endpoint: Endpoint, body: bytes, deadline: float) -> int:
         """The status of the answer to this body. Raises UpstreamFailure."""
-        path = endpoint.removeprefix("/v1")
+        path = endpoint.upstream_path
         exchange = await self.transport.send(path, [], (body,), self._connect_s, deadline, TOTAL)
         exchange.abort()
         return exchange.status

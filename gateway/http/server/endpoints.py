@@ -6,20 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from gateway.core.call import CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.core.endpoint import Endpoint
 from gateway.core.errors import METHOD_NOT_ALLOWED, UNKNOWN_URL, Rejection
 from gateway.http.server.known_paths import INSTEAD, elsewhere
+from gateway.wire.endpoints import ENDPOINTS
+from gateway.wire.openai.models import HEALTH, MODELS
 
-MODELS: Final = "/v1/models"
-HEALTH: Final = "/health"
-
-_METHODS: Final = {
-    CHAT: ("POST",),
-    COMPLETIONS: ("POST",),
-    EMBEDDINGS: ("POST",),
-    MODELS: ("GET", "HEAD"),
-    HEALTH: ("GET", "HEAD"),
-}
+_BY_PATH: Final[dict[str, Endpoint]] = {str(endpoint): endpoint for endpoint in ENDPOINTS}
+_NEAR: Final = [path for path in _BY_PATH if path != HEALTH]
 _SLASHES: Final = re.compile(r"/{2,}")
 
 
@@ -27,11 +21,11 @@ _SLASHES: Final = re.compile(r"/{2,}")
 class Match:
     """The endpoint of a request; `model` is set for `/v1/models/{id}`."""
 
-    endpoint: str
+    endpoint: Endpoint
     model: str | None = None
 
 
-_EXACT: Final = {(method, path): Match(path) for path, methods in _METHODS.items() for method in methods}
+_EXACT: Final = {(method, path): Match(one) for path, one in _BY_PATH.items() for method in one.methods}
 
 
 def match(method: str, target: str) -> Match | Rejection:
@@ -48,7 +42,7 @@ def _match(method: str, target: str) -> Match | Rejection:
     endpoint = _find(path)
     if isinstance(endpoint, Rejection):
         return endpoint
-    allowed = _METHODS[endpoint.endpoint]
+    allowed = endpoint.endpoint.methods
     if method in allowed:
         return endpoint
     allow = ", ".join(allowed)
@@ -60,14 +54,14 @@ def _find(path: str) -> Match | Rejection:
     if path == HEALTH:
         return Match(HEALTH)
     full = path if path.startswith("/v1/") else "/v1" + path
-    if full in _METHODS and full != HEALTH:
-        return Match(full)
+    if (found := _BY_PATH.get(full)) is not None and found is not HEALTH:
+        return Match(found)
     if full.startswith(MODELS + "/") and ":generateContent" not in full and ":streamGenerate" not in full:
         # Model names may contain slashes ("org/model"), plain or escaped.
         return Match(MODELS, unquote(full.removeprefix(MODELS + "/")))
     if path.startswith("/v1/v1/"):
         fixed = "/v1/" + path.removeprefix("/v1/v1/")
-        exists = fixed in _METHODS or fixed.startswith(MODELS + "/")
+        exists = fixed in _BY_PATH or fixed.startswith(MODELS + "/")
         hint = f"Did you mean {_printable(fixed)}?" if exists else "The base URL already ends in /v1."
         return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}: it contains /v1 twice. {hint}")
     full = full[:200]
@@ -76,9 +70,9 @@ def _find(path: str) -> Match | Rejection:
         return Rejection(UNKNOWN_URL, f"Sluice does not serve /v1/{area}; {INSTEAD[area]}.")
     if (instead := elsewhere(path)) is not None:
         return Rejection(UNKNOWN_URL, f"Sluice does not serve {_printable(path)} here; {instead}.")
-    if near := difflib.get_close_matches(full, (CHAT, COMPLETIONS, EMBEDDINGS, MODELS), n=1, cutoff=0.8):
+    if near := difflib.get_close_matches(full, _NEAR, n=1, cutoff=0.8):
         return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}. Did you mean {near[0]}?")
-    return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}. Sluice serves {', '.join(_METHODS)}.")
+    return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}. Sluice serves {', '.join(_BY_PATH)}.")
 
 
 def _printable(path: str) -> str:

@@ -10,9 +10,9 @@ from multidict import CIMultiDictProxy
 
 from gateway.auth import engine_fields
 from gateway.auth.failure_limiter import AuthFailureLimiter
-from gateway.core.call import EMBEDDINGS, Call, ClientRequest, Credentials
+from gateway.core.call import Call, ClientRequest, Credentials
 from gateway.core.clock import Clock
-from gateway.core.errors import INVALID_API_KEY, INVALID_VALUE, Rejection, UpstreamFailure
+from gateway.core.errors import INVALID_API_KEY, Rejection, UpstreamFailure
 from gateway.core.units import usd
 from gateway.http.server import endpoints
 from gateway.http.server._aiohttp import WRITE_STALL_S, SentResponse
@@ -23,11 +23,9 @@ from gateway.http.server.response import JSON, Response, header_lines
 from gateway.http.server.streaming_response import BUG, DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.pipeline.gates import admit
 from gateway.telemetry.logging import logger
-from gateway.telemetry.metrics import OTHER
 from gateway.telemetry.sampled import Sampled
 from gateway.wire.http import header_policy, host_check, ratelimit_headers
-from gateway.wire.json import splice
-from gateway.wire.openai.peek import peek_request
+from gateway.wire.openai.models import HEALTH, MODELS, UNKNOWN
 
 _PROTOCOL_LOG_S: Final = 60.0
 
@@ -80,7 +78,7 @@ class RequestHandler:
 
     def respond_error(self, request: Request, status: int, error: BaseException | None) -> Response:
         """Answer bytes that are not a valid request (400), or a bug outside of `_served`, and close."""
-        call = Call(ClientRequest(OTHER, self._new_request_id()), self._clock())
+        call = Call(ClientRequest(UNKNOWN, self._new_request_id()), self._clock())
         if status == 400:
             rejection = Rejection(host_check.MALFORMED, what_is_wrong(error))
             if (protocol := other_protocol(error)) is not None:
@@ -115,7 +113,7 @@ class RequestHandler:
             preflight = generation.cors.preflight(request.headers, call.request.id)
             if preflight is not None:
                 return preflight
-        if isinstance(match, endpoints.Match) and match.endpoint == endpoints.HEALTH:
+        if isinstance(match, endpoints.Match) and match.endpoint is HEALTH:
             headers = JSON + self._headers(generation, request, call)
             return Response(200, headers, b'{"status":"ok"}', close=self.draining)
         return None
@@ -150,7 +148,7 @@ class RequestHandler:
                 self._log_refused_key(request.remote, call.timing.accepted_at)
                 return self._auth_failures.reject(request.remote, call.timing.accepted_at) or rejection
             return rejection
-        if match.endpoint == endpoints.MODELS:
+        if match.endpoint is MODELS:
             return self._list_models(generation, request, call, match.model)
         body = await generation.body.read(request, call.lease)
         rejection = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
@@ -169,11 +167,12 @@ class RequestHandler:
 
     def _reject(self, generation: Generation, request: Request, call: Call, rejection: Rejection) -> Response:
         kind = rejection.kind
-        call.response.status, call.response.outcome, call.response.error = kind.status, kind.outcome, rejection
+        call.response.status = call.request.endpoint.errors.status(kind)
+        call.response.outcome, call.response.error = kind.outcome, rejection
         # Do not wait for the rest of a body that the client may never send.
         unread = "expect" in request.headers and not request.content.is_eof()
         close = self.draining or unread or kind.closes_connection
-        return Response.rejection(rejection, self._headers(generation, request, call), close=close)
+        return Response.rejection(call.request, rejection, self._headers(generation, request, call), close=close)
 
     def _settle(self, call: Call) -> None:
         try:
@@ -185,22 +184,20 @@ class RequestHandler:
         """Fill in what the body says about the call; a rejection if the body is invalid."""
         request.connection.body_read = True
         call.timing.ready_at = self._clock()
-        fields = peek_request(body)
-        if isinstance(fields, Rejection):
-            return fields
-        call.request.spans = splice.model_spans(body)
-        if len(call.request.spans) != 1:
-            return Rejection(INVALID_VALUE, "`model` appears more than once in the body.", "model")
-        call.request.body = body
-        call.request.model = fields.model
-        call.request.stream = fields.stream and call.request.endpoint != EMBEDDINGS
+        asked, endpoint = call.request, call.request.endpoint
+        head = endpoint.head(body, request.headers.get("content-type", ""))
+        if isinstance(head, Rejection):
+            return head
+        asked.body, asked.model, asked.spans = body, head.model, head.spans
+        asked.fields, asked.read_from = head.fields, body
+        asked.stream = head.stream and endpoint.reader is not None
         timeout, heartbeat_s = header_policy.read_timeout(call.request.headers), generation.heartbeat_s
         # Each heartbeat restarts the SDK's read timeout.
         if not call.request.stream or heartbeat_s is None or timeout <= heartbeat_s:
             call.timing.deadline = call.timing.accepted_at + timeout
         call.priority = header_policy.priority(call.request.headers, call.caller.priority)
-        if fields.engine_fields and call.request.model in generation.engine_models:
-            return engine_fields.reject(fields.engine_fields, call.caller)
+        if head.engine_fields and asked.model in generation.engine_models:
+            return engine_fields.reject(head.engine_fields, call.caller)
         return None
 
     def _list_models(
@@ -215,7 +212,7 @@ class RequestHandler:
     def _new_call(self, request: Request, match: endpoints.Match | Rejection) -> Call:
         headers = request.headers
         asked = ClientRequest(
-            match.endpoint if isinstance(match, endpoints.Match) else OTHER,
+            match.endpoint if isinstance(match, endpoints.Match) else UNKNOWN,
             header_policy.request_id(headers.get("x-request-id")) or self._new_request_id(),
             Credentials(
                 _header_value(headers, "authorization"),

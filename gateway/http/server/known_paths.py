@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-from gateway.core.call import CHAT, EMBEDDINGS
+from gateway.wire.openai.chat import CHAT
+from gateway.wire.openai.embeddings import EMBEDDINGS
 
 _KEYS: Final = "keys and their limits stand in the config; see /admin/config and "
 _PROVIDER: Final = "call the provider directly"

@@ -13,9 +13,9 @@ from http import HTTPStatus
 from aiohttp import HttpVersion11
 
 from gateway.core import clock
+from gateway.core.call import ClientRequest
 from gateway.core.errors import Rejection
 from gateway.http.server.connection import Request
-from gateway.wire.openai.peek import render_error
 
 JSON = "Content-Type: application/json\r\n"
 
@@ -34,12 +34,11 @@ class Response:
         self.keep_alive = not close
 
     @classmethod
-    def rejection(cls, rejection: Rejection, headers: str, *, close: bool = False) -> "Response":
-        """The error response for a rejection, with its retry advice."""
-        kind = rejection.kind
-        body = render_error(rejection.message, kind.type, rejection.param, kind.code or None, rejection.details)
+    def rejection(cls, asked: ClientRequest, rejection: Rejection, headers: str, *, close: bool = False) -> "Response":
+        """The error response for a rejection, in the shape of the endpoint, with its retry advice."""
+        errors = asked.endpoint.errors
         headers = JSON + _retry_advice(rejection) + header_lines(rejection.headers) + headers
-        return cls(kind.status, headers, body, close=close)
+        return cls(errors.status(rejection.kind), headers, errors.body(rejection, asked.id), close=close)
 
     def write(self, request: Request) -> None:
         """Write head and body, unless the client has disconnected."""

@@ -6,19 +6,16 @@ that a failure is an ordinary response with its own status; after it, an event i
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
 
 from gateway.core.call import Call, Handler
 from gateway.core.clock import Clock
 from gateway.core.errors import DRAINING, INTERNAL_ERROR, Rejection, UpstreamFailure
-from gateway.core.stream import EventStream, outcome_of
+from gateway.core.stream import outcome_of
 from gateway.http.server.chunked_writer import ClientStream
 from gateway.http.server.connection import Request
 from gateway.http.ticker import Ticker
 from gateway.telemetry.logging import logger
-from gateway.wire.openai.peek import render_error
 
-HEARTBEAT = b": keep-alive\n\n"
 DRAIN_NOTE = "draining"
 """The cancel message of a call that is ended because the drain timeout has passed."""
 
@@ -55,7 +52,7 @@ class StreamedCall:
             return
         if not self.client.started:
             self._start(now)
-        self.client.send(HEARTBEAT, now)
+        self.client.send(self._call.request.endpoint.errors.heartbeat, now)
 
     async def run(self, handle: Handler, ticker: Ticker) -> ClientStream | Rejection:
         """Run the call and relay its stream. A Rejection is left to the caller: nothing has been written."""
@@ -64,7 +61,9 @@ class StreamedCall:
             reply = await handle(self._call)
             if isinstance(reply, Rejection):
                 return self._reject(reply)
-            stream = cast(EventStream, reply.stream)
+            stream = reply.stream
+            if stream is None:
+                raise TypeError("a layer has answered a streamed call with a whole answer")
             try:
                 if not self.client.started:
                     self._start(self._clock())
@@ -113,7 +112,6 @@ class StreamedCall:
 
     def _break_off(self, rejection: Rejection, outcome: str) -> None:
         """Send an error event, without `[DONE]` or a closing chunk, so that every kind of client notices."""
-        kind = rejection.kind
-        event = render_error(rejection.message, kind.type, rejection.param, kind.code or None, rejection.details)
-        self.client.send(b"data: " + event + b"\n\n", self._clock())
+        asked = self._call.request
+        self.client.send(asked.endpoint.errors.event(rejection, asked.id), self._clock())
         self._call.response.outcome, self._call.response.error = outcome, rejection

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.core.request_fields import RequestFields
 from gateway.routing.cascade.arithmetic import check
 from gateway.wire.json.schema_check import fits
 from gateway.wire.openai.chat_answer import AnswerFormat, ChatChoice, read_choices, read_format
@@ -55,7 +56,7 @@ class CheckPolicy(NamedTuple):
     min_logprob: float | None = None
 
 
-def doubt(request: bytes, answer: bytes, policy: CheckPolicy) -> str:
+def doubt(request: RequestFields | None, answer: bytes, policy: CheckPolicy) -> str:
     """Return the name of the first check that a choice fails; empty if all pass.
 
     An answer of an unknown shape is not checked.

@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from typing import Final
 
-from gateway.core.call import CHAT, Call, Candidate, Handler, Reply, Route, Routing
+from gateway.core.call import Call, Candidate, Handler, Reply, Route, Routing
 from gateway.core.clock import Clock
 from gateway.core.errors import Rejection, UpstreamFailure
 from gateway.routing.cascade.answer_checks import CheckPolicy, doubt
 from gateway.routing.complexity.tiers import EstimateOf, TierRanking
 from gateway.routing.router import HEADER
 from gateway.usage.call_usage import add_failed_usage, charge
+from gateway.wire.request_body import fields_of
 
 KEPT: Final = "kept"
 ESCALATED: Final = "escalated"
@@ -47,7 +48,7 @@ class CascadeLayer:
             if (
                 policy is None
                 or call.request.stream
-                or call.request.endpoint != CHAT
+                or not call.request.endpoint.conversation
                 or len(call.routing.candidates) < 2
             ):
                 return inner(call)
@@ -68,7 +69,7 @@ class CascadeLayer:
             return reply
         if isinstance(reply, Rejection):
             return reply
-        failed_check = doubt(call.request.body, reply.body, policy)
+        failed_check = doubt(fields_of(call.request), reply.body, policy)
         if not failed_check:
             self._count(route.name, KEPT)
             return reply

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiolimiter import AsyncLimiter
 
-from gateway.core.call import CHAT, Call, Candidate, Gate, Handler, Reply, Route
+from gateway.core.call import Call, Candidate, Gate, Handler, Reply, Route
 from gateway.core.caller import BATCH, Caller
 from gateway.core.clock import Clock
 from gateway.core.errors import Rejection, UpstreamFailure
@@ -20,6 +20,7 @@ from gateway.routing.cascade.shadow_file import LONGEST, Pair, ShadowFile, line
 from gateway.routing.complexity.tiers import EstimateOf, TierRanking
 from gateway.telemetry.logging import logger
 from gateway.wire.openai.chat_answer import read_choices
+from gateway.wire.request_body import read_fields
 
 KEY: Final = "shadow"
 """The key name that second answers are booked under."""
@@ -108,7 +109,7 @@ class ShadowLayer:
             if (
                 sample is None
                 or call.request.stream
-                or call.request.endpoint != CHAT
+                or not call.request.endpoint.conversation
                 or len(call.routing.candidates) < 2
             ):
                 return inner(call)
@@ -178,5 +179,6 @@ class ShadowLayer:
 
 def _written(body: bytes, weak: bytes, strong: bytes) -> bytes | None:
     texts = ["".join(one.text for one in read_choices(answer)[:1]) for answer in (weak, strong)]
-    doubtful = [doubt(body, answer, _CHECKS) != "" for answer in (weak, strong)]
+    fields = read_fields(body)
+    doubtful = [doubt(fields, answer, _CHECKS) != "" for answer in (weak, strong)]
     return line(body, Pair(texts[0], texts[1], doubtful[0], doubtful[1]))

@@ -1,11 +1,11 @@
-"""Reads the prompt from a request's body, without decoding the rest."""
+"""Reads the prompt of a request."""
 
-import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
+from gateway.core.request_fields import ABSENT, RequestFields
 from gateway.routing.complexity.features import Prompt
 
 _NOTHING: Final = Raw(b"null")
@@ -19,15 +19,6 @@ class _Message(Struct, gc=False):
     content: Raw = _NOTHING
 
 
-class _Body(Struct, gc=False):
-    messages: list[_Message] = []
-    prompt: Any = None
-    tools: list[Raw] | None = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    response_format: Raw = _NOTHING
-
-
 class PeekedPrompt(NamedTuple):
     """The scored prompt; `opening` identifies the conversation by its messages up to the first user turn."""
 
@@ -35,42 +26,41 @@ class PeekedPrompt(NamedTuple):
     opening: bytes
 
 
-_LONE_SURROGATE: Final = re.compile(
-    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]..", re.DOTALL
-)
-_decode: Final = msgspec.json.Decoder(_Body).decode
-_decode_content: Final = msgspec.json.Decoder().decode
+_decode_messages: Final = msgspec.json.Decoder(list[_Message]).decode
+_decode_list: Final = msgspec.json.Decoder(list[Raw]).decode
+_decode: Final = msgspec.json.Decoder().decode
 
 
-def peek(body: bytes) -> PeekedPrompt | None:
+def peek(fields: RequestFields | None) -> PeekedPrompt | None:
     """Return the last user turn of a chat call, or the prompt of a completions call.
 
-    None if the body has another shape; the upstream reports such errors.
+    None if the request has another shape; the upstream reports such errors.
     """
+    if fields is None:
+        return None
     try:
-        request = _decode_leniently(body)
-        if not request.messages:
-            return _completion(request)
-        roles = [message.role for message in request.messages]
+        if not _given(fields.messages):
+            return _completion(fields)
+        messages = _decode_messages(fields.messages)
+        if not messages:
+            return _completion(fields)
+        roles = [message.role for message in messages]
         turns = roles.count(_USER)
         if not turns:
             return None
-        contents = [message.content for message in request.messages]
+        contents = [message.content for message in messages]
         last = contents[-1 - roles[::-1].index(_USER)]
         text = _text(last)
+        tools = len(_decode_list(fields.tools)) if _given(fields.tools) else 0
     except (msgspec.DecodeError, RecursionError):
         return None
     context = len(b"".join(contents)) - len(memoryview(last))
-    prompt = Prompt(text, turns, context, len(request.tools or ()), _cap(request), _schema(request))
+    prompt = Prompt(text, turns, context, tools, _cap(fields), _schema(fields))
     return PeekedPrompt(prompt, b"".join(map(_abridged, contents[: roles.index(_USER) + 1])))
 
 
-def _decode_leniently(body: bytes) -> _Body:
-    """Replace lone surrogates, which upstreams accept: they must not hide a prompt from the scorer."""
-    try:
-        return _decode(body)
-    except msgspec.DecodeError:
-        return _decode(_LONE_SURROGATE.sub(rb"\\ufffd", body))
+def _given(value: Raw) -> bool:
+    return value is not ABSENT and bytes(value) != b"null"
 
 
 def _abridged(content: Raw | bytes) -> bytes:
@@ -79,19 +69,19 @@ def _abridged(content: Raw | bytes) -> bytes:
     return b"".join((view[:_END_BYTES], view[-_END_BYTES:], b"%d\0" % len(view)))
 
 
-def _completion(request: _Body) -> PeekedPrompt | None:
-    text = request.prompt
+def _completion(fields: RequestFields) -> PeekedPrompt | None:
+    text = _decode(fields.prompt) if fields.prompt is not ABSENT else None
     if isinstance(text, list) and len(text) == 1:
         text = text[0]
     if not isinstance(text, str):
         return None
     opening = _abridged(text.encode("utf-8", "surrogatepass"))
-    return PeekedPrompt(Prompt(text, max_output=_cap(request)), opening)
+    return PeekedPrompt(Prompt(text, max_output=_cap(fields)), opening)
 
 
 def _text(raw: Raw) -> str:
     """Return a message's text: of all its text parts, if it has parts."""
-    content = _decode_content(raw)
+    content = _decode(raw)
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -100,12 +90,12 @@ def _text(raw: Raw) -> str:
     return "\n".join([part for part in parts if isinstance(part, str)])
 
 
-def _cap(request: _Body) -> int:
-    for cap in (request.max_completion_tokens, request.max_tokens):
+def _cap(fields: RequestFields) -> int:
+    for cap in (fields.max_completion_tokens, fields.max_tokens):
         if isinstance(cap, int) and cap > 0:
             return min(cap, _MAX_CAP)
     return 0
 
 
-def _schema(request: _Body) -> bool:
-    return b"json_schema" in bytes(request.response_format)
+def _schema(fields: RequestFields) -> bool:
+    return b"json_schema" in bytes(fields.response_format)

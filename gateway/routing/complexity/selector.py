@@ -3,6 +3,7 @@
 import hashlib
 from typing import Final, NamedTuple
 
+from gateway.core.request_fields import RequestFields
 from gateway.routing.complexity.features import PromptReading, read
 from gateway.routing.complexity.prompt import peek
 from gateway.routing.complexity.quota import WINDOW, DollarBucket, ScoreWindow
@@ -42,13 +43,13 @@ class TierChooser:
         self._sessions = Sessions()
         self._session_share = 0.0  # share of the last calls that were decided by their conversation
 
-    def choose(self, body: bytes, key: str, extra: int, now: float) -> TierChoice:
-        """Choose the tier of a body; one without a prompt is cheap.
+    def choose(self, fields: RequestFields | None, key: str, extra: int, now: float) -> TierChoice:
+        """Choose the tier of a request; one without a prompt is cheap.
 
         `key` is the caller's name, `extra` the expected extra cost of the strong answer in nano-dollars,
         `now` is in monotonic seconds.
         """
-        peeked = peek(body)
+        peeked = peek(fields)
         if peeked is None:
             return TierChoice(CHEAP, 0.0, "unread")
         reading = read(peeked.prompt)

@@ -7,6 +7,7 @@ from gateway.core.call import Call, Candidate, TokenEstimate
 from gateway.routing.complexity.selector import STRONG, TierChooser
 from gateway.routing.eligibility import expected_all
 from gateway.routing.router import Selection
+from gateway.wire.request_body import fields_of
 
 _REASON: Final = "complexity"
 EstimateOf = Callable[[Call], TokenEstimate]
@@ -74,6 +75,6 @@ class ComplexityScorer:
         if ranked.single_tier:
             return Selection(list(candidates), _REASON)
         caller = call.caller.name
-        choice = self._chooser.choose(call.request.body, caller, ranked.extra, now)
+        choice = self._chooser.choose(fields_of(call.request), caller, ranked.extra, now)
         order = ranked.descending if choice.tier == STRONG else ranked.ascending
         return Selection(order, _REASON, self._chooser.describe(choice).removeprefix(_REASON))

@@ -5,11 +5,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.wire.json import lenient
+from gateway.core.request_fields import RequestFields
 
 NOTHING: Final[frozenset[str]] = frozenset()
 
-_ABSENT: Final = Raw(b"")
 _NO_LIST: Final = (b"", b"null", b"[]")
 _PARTS: Final = {
     "image_url": "vision",
@@ -20,14 +19,6 @@ _PARTS: Final = {
     "tool_use": "tools",
     "tool_result": "tools",
 }
-
-
-class _Request(Struct, gc=False):
-    tools: Raw = _ABSENT
-    functions: Raw = _ABSENT
-    response_format: Raw = _ABSENT
-    modalities: Raw = _ABSENT
-    messages: Raw = _ABSENT
 
 
 class _Part(Struct, gc=False):
@@ -43,36 +34,26 @@ class _Message(Struct, gc=False):
 
 _TOOL_ROLES: Final = ("tool", "function")
 
-_decode = msgspec.json.Decoder(_Request).decode
 _decode_part = msgspec.json.Decoder(_Part).decode
 _decode_messages = msgspec.json.Decoder(list[_Message]).decode
 _PART_MARKS: Final = (b'_url"', b'"input_', b'"tool_', b'"tool"', b'"function')
 """Every message that needs a capability contains one of these."""
-_MARKS: Final = (*_PART_MARKS, b'"tools"', b'"functions"', b'"json_schema"', b'"audio"')
-"""Every body that needs a capability contains one of these."""
 _LARGE: Final = 4 * 1024
 """Bytes from which decoding is faster than searching for the marks."""
 
 
-def needs(body: bytes) -> frozenset[str]:
-    """Which of `tools`, `vision`, `json_schema`, `audio` this body uses; none if it is unreadable."""
-    if len(body) <= _LARGE and not _marked(body, _MARKS):
+def needs(fields: RequestFields | None) -> frozenset[str]:
+    """Which of `tools`, `vision`, `json_schema`, `audio` this request uses; none if it is unreadable."""
+    if fields is None:
         return NOTHING
-    try:
-        request = _decode(body)
-        capabilities = set(_needed_by(bytes(request.messages)))
-        if bytes(request.tools) not in _NO_LIST or bytes(request.functions) not in _NO_LIST:
-            capabilities.add("tools")
-        response_format = request.response_format
-        if b"json_schema" in bytes(response_format) and _type(response_format) == "json_schema":
-            capabilities.add("json_schema")
-        if b'"audio"' in bytes(request.modalities):
-            capabilities.add("audio")
-    except (msgspec.ValidationError, RecursionError, UnicodeDecodeError):
-        return NOTHING
-    except msgspec.DecodeError:
-        copy = lenient.readable(body, numbers=False)
-        return NOTHING if copy is None else needs(copy)
+    capabilities = _needed_by(bytes(fields.messages))
+    if bytes(fields.tools) not in _NO_LIST or bytes(fields.functions) not in _NO_LIST:
+        capabilities.add("tools")
+    response_format = fields.response_format
+    if b"json_schema" in bytes(response_format) and _type(response_format) == "json_schema":
+        capabilities.add("json_schema")
+    if b'"audio"' in bytes(fields.modalities):
+        capabilities.add("audio")
     return frozenset(capabilities) if capabilities else NOTHING
 
 
@@ -82,7 +63,7 @@ def _needed_by(messages: bytes) -> set[str]:
         return set()
     try:
         decoded = _decode_messages(messages)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return set()
     types = [part.type for message in decoded if isinstance(message.content, list) for part in message.content]
     found = {_PARTS[type_] for type_ in types if isinstance(type_, str) and type_ in _PARTS}
@@ -99,4 +80,7 @@ def _marked(text: bytes, marks: tuple[bytes, ...]) -> bool:
 
 
 def _type(value: Raw) -> object:
-    return _decode_part(value).type
+    try:
+        return _decode_part(value).type
+    except msgspec.DecodeError:
+        return None

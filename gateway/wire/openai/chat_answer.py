@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from gateway.core.request_fields import ABSENT, RequestFields
 from gateway.wire.json import lenient
 
 
@@ -54,14 +55,7 @@ class _Answer(Struct, gc=False):
     choices: list[_Choice]
 
 
-class _Request(Struct, gc=False):
-    response_format: Any = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-
-
 _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
-_decode_request: Final = msgspec.json.Decoder(_Request).decode
 
 
 def read_choices(body: bytes) -> list[ChatChoice]:
@@ -82,14 +76,13 @@ def read_choices(body: bytes) -> list[ChatChoice]:
     ]
 
 
-def read_format(body: bytes) -> AnswerFormat:
-    """The answer format that a request's body asks for."""
-    try:
-        request = _decode_request(lenient.readable(body, numbers=False) or body)
-    except (msgspec.DecodeError, RecursionError):
+def read_format(fields: RequestFields | None) -> AnswerFormat:
+    """The answer format that a request asks for."""
+    if fields is None:
         return AnswerFormat(False, None, False)
-    response_format = request.response_format if isinstance(request.response_format, dict) else {}
+    value = msgspec.json.decode(fields.response_format) if fields.response_format is not ABSENT else None
+    response_format = value if isinstance(value, dict) else {}
     json_schema = response_format.get("json_schema")
     schema = json_schema.get("schema") if isinstance(json_schema, dict) else None
-    capped = request.max_tokens is not None or request.max_completion_tokens is not None
+    capped = fields.max_tokens is not None or fields.max_completion_tokens is not None
     return AnswerFormat(response_format.get("type") in ("json_object", "json_schema"), schema, capped)

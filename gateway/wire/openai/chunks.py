@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.core.call import TokenUsage
+from gateway.core.stream import StreamError
+from gateway.core.tokens import TokenUsage
 from gateway.wire.json import lenient, members, splice
 from gateway.wire.openai import finish_reason, peek, sse, usage
 from gateway.wire.openai.output_estimate import SAMPLE_EVERY, OutputEstimate
@@ -40,8 +41,11 @@ _decode_indexes = msgspec.json.Decoder(_IndexedChoices).decode
 _NONE_ENDED: Final = frozenset[int]()
 
 
-class InvalidChunk(Exception):
+class InvalidChunk(StreamError):
     """An event whose data begins like a JSON object but is not one."""
+
+    def __init__(self) -> None:
+        super().__init__("a malformed event")
 
 
 class ChunkReader:
@@ -67,7 +71,7 @@ class ChunkReader:
         "tokens",
     )
 
-    def __init__(self, public_model: str, encoded_name: bytes, *, strip_usage: bool = False) -> None:
+    def __init__(self, public_model: str, encoded_name: bytes, strip_usage: bool = False) -> None:
         """`encoded_name` is `public_model` as a JSON string, quotes included."""
         self._name = encoded_name
         self._strip = strip_usage

@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.core.call import COMPLETIONS, EMBEDDINGS, TokenUsage
+from gateway.core.endpoint import Endpoint
+from gateway.core.tokens import TokenUsage
 from gateway.wire.openai import item_order
 from gateway.wire.openai.finish_reason import failure_status
 from gateway.wire.openai.item_weight import size
@@ -42,7 +43,7 @@ _decode_message = msgspec.json.Decoder(_Message).decode
 
 
 def split(
-    endpoint: str,
+    endpoint: Endpoint,
     answer: bytes,
     counts: Sequence[int],
     weights: Sequence[Sequence[int]],
@@ -61,7 +62,7 @@ def split(
         return None
     spans = list(pairwise(accumulate(counts, initial=0)))
     parts = [items[start:end] for start, end in spans]
-    outputs = [0 if endpoint == EMBEDDINGS else sum(map(_output_size, part)) for part in parts]
+    outputs = [sum(map(_output_size, part)) if endpoint.generates else 0 for part in parts]
     usage = split_usage(fields.get("usage", NULL), list(map(sum, weights)), outputs)
     out: list[tuple[bytes, TokenUsage | None]] = []
     for at, (part, (block, tokens)) in enumerate(zip(parts, usage, strict=True)):
@@ -71,7 +72,7 @@ def split(
 
 
 def join(
-    endpoint: str, answers: Sequence[bytes], offsets: Sequence[int], model: bytes, total: int
+    endpoint: Endpoint, answers: Sequence[bytes], offsets: Sequence[int], model: bytes, total: int
 ) -> tuple[bytes, TokenUsage | None] | None:
     """One answer, with its summed usage, to a list of `total` items that was sent in parts at `offsets`.
 
@@ -92,11 +93,11 @@ def join(
     return _render(endpoint, fields, enumerate(items), model, 0), tokens
 
 
-def _list_name(endpoint: str) -> str:
-    return "data" if endpoint == EMBEDDINGS else "choices"
+def _list_name(endpoint: Endpoint) -> str:
+    return "choices" if endpoint.generates else "data"
 
 
-def read_items(endpoint: str, answer: bytes, count: int) -> tuple[dict[str, Raw], list[_Item]] | None:
+def read_items(endpoint: Endpoint, answer: bytes, count: int) -> tuple[dict[str, Raw], list[_Item]] | None:
     """The members of an answer and its `count` items in the order of the request; None if in doubt."""
     name = _list_name(endpoint)
     parsed = _read_once(name, answer)
@@ -110,7 +111,7 @@ def read_items(endpoint: str, answer: bytes, count: int) -> tuple[dict[str, Raw]
     if len(items) != count or not all(_has_content(endpoint, item) for item in items):
         return None
     indexes = [bytes(item.get("index", b"")) for item in items]
-    places = item_order.order(indexes) if endpoint == EMBEDDINGS else _places(indexes)
+    places = _places(indexes) if endpoint.generates else item_order.order(indexes)
     return None if places is None else (fields, [items[place] for place in places])
 
 
@@ -143,12 +144,12 @@ def _read_once(name: str, answer: bytes) -> tuple[dict[str, Raw], list[dict[str,
     return None
 
 
-def _has_content(endpoint: str, item: _Item) -> bool:
-    if endpoint == EMBEDDINGS:
+def _has_content(endpoint: Endpoint, item: _Item) -> bool:
+    if not endpoint.generates:
         return _first(item.get("embedding", b"")) in (b"[", b'"')
     if _failed(item):
         return False
-    if endpoint == COMPLETIONS:
+    if not endpoint.conversation:
         return _first(item.get("text", b"")) == b'"'
     return _first(item.get("message", b"")) == b"{"
 
@@ -177,7 +178,7 @@ def _output_size(choice: _Item) -> int:
 
 
 def _render(
-    endpoint: str,
+    endpoint: Endpoint,
     fields: Mapping[str, bytes | Raw],
     items: Iterable[tuple[int, _Item]],
     model: bytes,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.core.call import BATCH_CHAT, CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.core.endpoint import Endpoint
 from gateway.wire.openai.item_weight import weigh, weigh_ids
 from gateway.wire.openai.peek import NULL
 
@@ -59,7 +59,6 @@ class Mergeable(NamedTuple):
     output: int
 
 
-_PAYLOADS: Final = {EMBEDDINGS: "input", COMPLETIONS: "prompt", CHAT: "messages"}
 _COMPLETION_DEFAULT: Final = Raw(b"16")
 _MOST_DIGITS: Final = 9
 
@@ -90,18 +89,18 @@ _QUOTE: Final = ord('"')
 _ID_LIST: Final = b"[],0123456789 \t\r\n"
 
 
-def parse(body: bytes, endpoint: str, max_output: int) -> Mergeable | None:
+def parse(body: bytes, endpoint: Endpoint, max_output: int) -> Mergeable | None:
     """Read a body that a typed peek has validated; None if the request must be sent unmerged.
 
     Chat and completions merge only with an answer limited to at most `max_output` tokens.
     """
     try:
         fields = _decode(body)
-        payload = fields.get(_PAYLOADS.get(endpoint, ""))
+        payload = fields.get(endpoint.payload)
         if payload is None or ("stream" in fields and bytes(fields["stream"]) not in _OFF):
             return None
         output = 0
-        if endpoint != EMBEDDINGS:
+        if endpoint.generates:
             if not _is_mergeable(fields):
                 return None
             output = _output(fields, endpoint)
@@ -109,8 +108,8 @@ def parse(body: bytes, endpoint: str, max_output: int) -> Mergeable | None:
                 return None
         elif "messages" in fields:
             return None
-        shared = _shared(body, fields, _PAYLOADS[endpoint])
-        parsed = _conversation(bytes(payload)) if endpoint == CHAT else _items(bytes(payload))
+        shared = _shared(body, fields, endpoint.payload)
+        parsed = _conversation(bytes(payload)) if endpoint.conversation else _items(bytes(payload))
     except (msgspec.DecodeError, RecursionError):
         return None
     if shared is None or parsed is None:
@@ -119,15 +118,15 @@ def parse(body: bytes, endpoint: str, max_output: int) -> Mergeable | None:
     return Mergeable(payload_type + shared, shared, items, weights, output)
 
 
-def build(endpoint: str, template: Mergeable, model: bytes, items: Iterable[bytes]) -> tuple[str, bytes]:
+def build(endpoint: Endpoint, template: Mergeable, model: bytes, items: Iterable[bytes]) -> tuple[Endpoint, bytes]:
     """The endpoint and body of the call that carries these items, all of one key.
 
     `model` is the upstream's name for the model, as a JSON string.
     """
     payload = b",".join(items)
-    name = _PAYLOADS[endpoint].encode()
+    name = endpoint.payload.encode()
     body = b'{"model":%b%b,"%b":[%b]}' % (model, template.shared, name, payload)
-    return BATCH_CHAT if endpoint == CHAT else endpoint, body
+    return endpoint.merged or endpoint, body
 
 
 def _is_mergeable(fields: _Fields) -> bool:
@@ -138,15 +137,15 @@ def _is_mergeable(fields: _Fields) -> bool:
     return bytes(fields.get("n", NULL)) in _ONE and bytes(fields.get("best_of", NULL)) in _ONE
 
 
-def _output(fields: _Fields, endpoint: str) -> int:
+def _output(fields: _Fields, endpoint: Endpoint) -> int:
     """The limit on the answer's tokens; 0 if there is none, or it is not readable."""
-    absent = NULL if endpoint == CHAT else _COMPLETION_DEFAULT
+    absent = NULL if endpoint.conversation else _COMPLETION_DEFAULT
     output = 0
     for bound in (fields.get("max_tokens", absent), fields.get("max_completion_tokens", NULL)):
         text = bytes(bound)
         if text.isdigit() and len(text) <= _MOST_DIGITS:
             output = max(output, int(text))
-        elif text != b"null" or (bound is not NULL and endpoint == COMPLETIONS):
+        elif text != b"null" or (bound is not NULL and not endpoint.conversation):
             return 0
     return output
 

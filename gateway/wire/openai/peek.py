@@ -9,9 +9,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from gateway.core.endpoint import RequestHead
 from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
+from gateway.wire import request_body
 from gateway.wire.http.retry_after import wait_in_text, wait_of_delay
-from gateway.wire.json import lenient
+from gateway.wire.json import lenient, splice
 from gateway.wire.json import limits as json_limits
 from gateway.wire.openai import finish_reason, request_limits
 
@@ -23,14 +25,6 @@ NO_ERROR: Final = (b"null", b'""', b"{}", b"false")
 
 _LONGEST_TEXT: Final = 2000
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-
-
-class Peek(Struct):
-    """The fields of a request that the gateway reads."""
-
-    model: str
-    stream: bool
-    engine_fields: tuple[str, ...] = ()
 
 
 class AnswerChoice(Struct, gc=False):
@@ -78,12 +72,12 @@ decode_answer = msgspec.json.Decoder(WholeAnswer).decode
 _loose_decoder = msgspec.json.Decoder(_LooseAnswer)
 
 
-def peek_request(body: bytes) -> Peek | Rejection:
-    """Read `model` and `stream` of a request body and check its limits; the upstream judges other fields."""
+def read_head(body: bytes, content_type: str = "application/json") -> RequestHead | Rejection:
+    """Read a request's body and check its limits; the upstream judges other fields."""
     if body.startswith(_BOMS):
         return Rejection(INVALID_JSON, "The body begins with a byte-order mark; send plain UTF-8.")
     try:
-        request = request_limits.decode(body)
+        fields = request_body.decode(body)
     except msgspec.ValidationError as error:
         return request_limits.number_rejection(error) or Rejection(
             INVALID_JSON, f"The body must be a JSON object: {error}."
@@ -94,17 +88,22 @@ def peek_request(body: bytes) -> Peek | Rejection:
         if not body.strip():
             return Rejection(INVALID_JSON, "The body is empty; send JSON.")
         copy = lenient.readable(body, numbers=False)
-        return peek_request(copy) if copy else Rejection(INVALID_JSON, f"The body is not valid JSON: {error}.")
+        return read_head(copy) if copy else Rejection(INVALID_JSON, f"The body is not valid JSON: {error}.")
     if not _is_utf8(body):
         return Rejection(INVALID_JSON, "The body is not UTF-8.")
-    if not isinstance(request.model, str) or not request.model:
+    if not isinstance(fields.model, str) or not fields.model:
         return Rejection(INVALID_VALUE, "`model` is required and must be a non-empty string.", "model")
-    if not isinstance(request.stream, bool | None):
+    if not isinstance(fields.stream, bool | None):
         return Rejection(INVALID_VALUE, "`stream` must be true or false.", "stream")
-    engine_fields = request_limits.check(request)
+    engine_fields = request_limits.check(fields)
     if isinstance(engine_fields, Rejection):
         return engine_fields
-    return json_limits.check(body) or Peek(request.model, bool(request.stream), engine_fields)
+    if (rejection := json_limits.check(body)) is not None:
+        return rejection
+    spans = splice.model_spans(body)
+    if len(spans) != 1:
+        return Rejection(INVALID_VALUE, "`model` appears more than once in the body.", "model")
+    return RequestHead(fields.model, bool(fields.stream), tuple(spans), engine_fields, fields)
 
 
 def _is_utf8(text: bytes) -> bool:

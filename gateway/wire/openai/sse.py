@@ -6,6 +6,8 @@ cut the bytes into pieces. Every byte comes out again, in order, except a byte-o
 
 import re
 
+from gateway.core.stream import StreamError
+
 MAX_EVENT = 16 * 1024 * 1024
 """Longest event in bytes; anything longer is garbage or an attack."""
 
@@ -15,8 +17,11 @@ _BOM = b"\xef\xbb\xbf"
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?=[^\n]))")
 
 
-class EventTooLarge(Exception):
-    """The upstream sent more than `MAX_EVENT` bytes without a blank line."""
+class EventTooLarge(StreamError):
+    """More than `MAX_EVENT` bytes without a blank line."""
+
+    def __init__(self) -> None:
+        super().__init__("an event that is too large")
 
 
 class EventSplitter:

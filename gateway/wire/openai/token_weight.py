@@ -1,19 +1,18 @@
 """A request's output caps, and the weight of its text by script: the input of the token estimate.
 
-No tokenizer is needed. A typed peek finds the text that becomes tokens. Its characters are counted by class
-with one `bytes.translate`, which leaves one byte for every character that is neither a letter nor a space.
+No tokenizer is needed. The characters of the text that becomes tokens are counted by class with one
+`bytes.translate`, which leaves one byte for every character that is neither a letter nor a space.
 """
 
 import re
 from string import ascii_letters
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
 
-from gateway.core.call import COMPLETIONS, EMBEDDINGS
+from gateway.core.request_fields import ABSENT, RequestFields
+from gateway.core.tokens import OutputCaps
 from gateway.wire.json import find as names
-from gateway.wire.json import lenient
 
 MAX_TOKENS: Final = 10**9
 """Numbers sent by clients are clamped to this."""
@@ -21,22 +20,7 @@ MAX_TOKENS: Final = 10**9
 _COMPLETION_DEFAULT: Final = 16
 """Default `max_tokens` of /v1/completions at OpenAI and vLLM."""
 
-_ABSENT: Final = Raw(b"")
-
-
-class OutputCaps(NamedTuple):
-    """Bounds of the answer.
-
-    `output`: cap on the tokens of all choices together; None if the client set none. `choices`: number of
-    generated answers.
-    """
-
-    output: int | None
-    choices: int
-
-
-NO_CAP: Final = OutputCaps(None, 1)
-NO_OUTPUT: Final = OutputCaps(0, 1)
+NO_CAP: Final = OutputCaps(None, 1, 1)
 
 
 class TextWeight(NamedTuple):
@@ -61,21 +45,6 @@ class TextWeight(NamedTuple):
     ids: int
 
 
-class _Request(Struct, gc=False):
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    n: Any = None
-    best_of: Any = None
-    messages: Raw = _ABSENT
-    prompt: Raw = _ABSENT
-    suffix: Raw = _ABSENT
-    input: Raw = _ABSENT
-    tools: Raw = _ABSENT
-    functions: Raw = _ABSENT
-    response_format: Raw = _ABSENT
-
-
-_decode = msgspec.json.Decoder(_Request).decode
 _decode_prompts = msgspec.json.Decoder(list[str]).decode
 
 _SPACES: Final = b" \t\r\n"
@@ -118,91 +87,54 @@ _TURN_PUNCTUATION: Final = 14
 """Counts in `{"role": "user", "content": ""}, `, which is no text: subtracted once per message."""
 
 
-def measure(body: bytes, endpoint: str) -> tuple[TextWeight, OutputCaps]:
-    """Return `weigh` and `caps` with one parse of the body."""
-    request = _read(body)
-    return _weigh_parts(request, body), _read_caps(request, endpoint)
+def chat_caps(fields: RequestFields | None) -> OutputCaps:
+    """Return the caps of a chat request; of several, the largest, whichever the upstream obeys.
 
-
-def caps(body: bytes, endpoint: str) -> OutputCaps:
-    """Return the body's caps; of several, the largest, whichever the upstream obeys.
-
-    Strings and floats are accepted as lenient upstreams do; anything else counts as absent. `echo` adds
-    nothing, because upstreams count only generated tokens.
+    Strings and floats are accepted as lenient upstreams do; anything else counts as absent.
     """
-    return _read_caps(_read(body), endpoint)
-
-
-def expected_choices(body: bytes, endpoint: str) -> int:
-    """Return the choices that a complete answer has: `n` for each prompt."""
-    request = _read(body)
-    if request is None:
-        return 1
-    choices = max(1, _positive(request.n)) if request.n is not None else 1
-    return choices * _prompts(bytes(request.prompt)) if endpoint == COMPLETIONS else choices
-
-
-def cap(body: bytes, endpoint: str) -> int | None:
-    """Return the output cap as `caps` does, if the client itself has set one; else None."""
-    request = _read(body)
-    if request is None or (
-        request.max_tokens is None and (endpoint == COMPLETIONS or request.max_completion_tokens is None)
+    if fields is None or (
+        fields.max_tokens is None
+        and fields.max_completion_tokens is None
+        and fields.n is None
+        and fields.best_of is None
     ):
-        return None
-    return _read_caps(request, endpoint).output
+        return NO_CAP
+    stated = fields.max_tokens is not None or fields.max_completion_tokens is not None
+    most = max(_positive(fields.max_tokens), _positive(fields.max_completion_tokens))
+    return _caps(fields, most, stated=stated, prompts=1)
 
 
-def weigh(body: bytes) -> TextWeight:
+def completion_caps(fields: RequestFields | None) -> OutputCaps:
+    """Return the caps of a completions request. `echo` adds nothing: upstreams count only generated tokens."""
+    if fields is None:
+        return NO_CAP
+    stated = fields.max_tokens is not None
+    most = max(_positive(fields.max_tokens), _positive(fields.max_completion_tokens))
+    if not stated and not most:
+        most = _COMPLETION_DEFAULT
+    return _caps(fields, most, stated=stated, prompts=_prompts(bytes(fields.prompt)))
+
+
+def _caps(fields: RequestFields, most: int, *, stated: bool, prompts: int) -> OutputCaps:
+    returned = max(1, _positive(fields.n)) * prompts
+    choices = min(max(1, _positive(fields.n), _positive(fields.best_of)) * prompts, MAX_TOKENS)
+    return OutputCaps(min(most * choices, MAX_TOKENS) if most else None, choices, returned, stated)
+
+
+def weigh(fields: RequestFields | None, body: bytes) -> TextWeight:
     """Weigh what becomes input tokens: messages, prompt, input, tools, response format.
 
-    Never raises: an unreadable body is weighed as plain text.
+    Never raises: a body without `fields` is weighed as plain text.
     """
-    return _weigh_parts(_read(body), body)
-
-
-def _read(body: bytes) -> _Request | None:
-    try:
-        return _decode(body)
-    except msgspec.ValidationError:
-        return None
-    except (RecursionError, UnicodeDecodeError):
-        return None
-    except msgspec.DecodeError:
-        copy = lenient.readable(body, numbers=False)
-        return None if copy is None else _read(copy)
-
-
-def _read_caps(request: _Request | None, endpoint: str) -> OutputCaps:
-    if endpoint == EMBEDDINGS:
-        return NO_OUTPUT
-    if request is None:
-        return NO_CAP
-    most, choices = 0, 1
-    if request.max_tokens is not None:
-        most = _positive(request.max_tokens)
-    if request.max_completion_tokens is not None:
-        most = max(most, _positive(request.max_completion_tokens))
-    if request.n is not None or request.best_of is not None:
-        choices = max(1, _positive(request.n), _positive(request.best_of))
-    if endpoint == COMPLETIONS:
-        choices = min(choices * _prompts(bytes(request.prompt)), MAX_TOKENS)
-        if request.max_tokens is None and not most:
-            most = _COMPLETION_DEFAULT
-    if not most:
-        return NO_CAP if choices == 1 else OutputCaps(None, choices)
-    return OutputCaps(min(most * choices, MAX_TOKENS), choices)
-
-
-def _weigh_parts(request: _Request | None, body: bytes) -> TextWeight:
-    if request is None:
+    if fields is None:
         return _weigh_text(body, 0)
-    text = bytes(request.messages)
-    if request.tools is not _ABSENT or request.functions is not _ABSENT or request.response_format is not _ABSENT:
-        text += b"".join(map(bytes, (request.tools, request.functions, request.response_format)))
-    if request.prompt is _ABSENT and request.input is _ABSENT:
+    text = bytes(fields.messages)
+    if fields.tools is not ABSENT or fields.functions is not ABSENT or fields.response_format is not ABSENT:
+        text += b"".join(map(bytes, (fields.tools, fields.functions, fields.response_format)))
+    if fields.prompt is ABSENT and fields.input is ABSENT:
         return _weigh_text(text, 0)
     ids = 0
-    for listed in map(bytes, (request.prompt, request.suffix, request.input)):
+    for listed in map(bytes, (fields.prompt, fields.suffix, fields.input)):
         if _is_id_list(listed):
             ids += _count_ids(listed)
         else:
