@@ -129,22 +129,22 @@ class Path:
         self._stream = stream
         self._over: asyncio.Future[None] | None = None
 
+    def config(self) -> Config:
+        """The config of the gateway."""
+        candidate = CandidateConfig(upstream="fake", model="fake-model", price=self._price)
+        return Config(
+            server=ServerConfig(port=0),
+            admin=AdminConfig(port=0),
+            redis=self._redis,
+            keys=(KeyConfig(name="bench", key=Secret(KEY), limits=self._limits),),
+            upstreams={"fake": UpstreamConfig(name="fake", base_url="http://127.0.0.1:9/v1")},
+            models={"bench-model": ModelConfig(name="bench-model", candidates=(candidate,), batching=self._batching)},
+            log=LogConfig(level="warning"),
+        )
+
     async def start(self) -> None:
         """Build the gateway; its listening sockets are never used."""
-        candidate = CandidateConfig(upstream="fake", model="fake-model", price=self._price)
-        self._gateway = Gateway(
-            Config(
-                server=ServerConfig(port=0),
-                admin=AdminConfig(port=0),
-                redis=self._redis,
-                keys=(KeyConfig(name="bench", key=Secret(KEY), limits=self._limits),),
-                upstreams={"fake": UpstreamConfig(name="fake", base_url="http://127.0.0.1:9/v1")},
-                models={
-                    "bench-model": ModelConfig(name="bench-model", candidates=(candidate,), batching=self._batching)
-                },
-                log=LogConfig(level="warning"),
-            )
-        )
+        self._gateway = Gateway(self.config())
         await self._gateway.start()
         self._loop = asyncio.get_running_loop()
         transport = cast(Any, self._gateway.upstream_transport("fake"))

@@ -31,7 +31,7 @@ class AnswerSummary(Struct, gc=False):
     """What is known of a whole answer.
 
     `model` is the name in it, None without one. `error`: it is an error in spite of its status. `failed_choice`:
-    one of its choices failed.
+    one of its choices failed. `damaged`: parts of it are no text, so no client can read it.
     """
 
     model: str | None = None
@@ -39,6 +39,7 @@ class AnswerSummary(Struct, gc=False):
     tokens: TokenUsage | None = None
     error: bool = False
     failed_choice: bool = False
+    damaged: bool = False
 
 
 class ErrorShape(Protocol):

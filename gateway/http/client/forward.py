@@ -132,10 +132,11 @@ class Forward:
         call.timing.answered_at = self._clock()
         read, body = call.request.endpoint.answer, raw
         answer = read(raw)
-        if answer is None:
+        if answer is None or answer.damaged:
             body = upstream.decode_body(exchange, raw, self._max_answer) or b""
-            answer = None if body is raw else read(body)
-        if answer is None:
+            answer = answer if body is raw else read(body)
+        if answer is None or answer.damaged:
+            _charge_failed(call, answer)
             raise _invalid(upstream, "answered with something that is not a JSON object")
         if answer.error or (answer.failed_choice and not _shared(call)):
             _charge_failed(call, answer)

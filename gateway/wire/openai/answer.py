@@ -10,8 +10,8 @@ _SEARCHED: Final = 256 * 1024
 
 
 def read_answer(body: bytes) -> AnswerSummary | None:
-    """What is known of an answer; None if it is not a JSON object in UTF-8."""
-    answer = peek.peek_whole(body)
+    """What is known of an answer; None if it is not a JSON object."""
+    answer = peek.peek_answer(body)
     if answer is None:
         return None
     block, error = answer.usage, peek.is_error(answer)
@@ -19,4 +19,5 @@ def read_answer(body: bytes) -> AnswerSummary | None:
     if tokens is None and not error and len(body) < _SEARCHED:
         tokens = usage.elsewhere(body)
     model = answer.model if isinstance(answer.model, str) else None
-    return AnswerSummary(model, peek.finish_of(answer), tokens, error, peek.failed_choice(answer))
+    failed, damaged = peek.failed_choice(answer), not peek.is_utf8(body)
+    return AnswerSummary(model, peek.finish_of(answer), tokens, error, failed, damaged)

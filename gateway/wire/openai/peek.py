@@ -89,7 +89,7 @@ def read_head(body: bytes, content_type: str = "application/json") -> RequestHea
             return Rejection(INVALID_JSON, "The body is empty; send JSON.")
         copy = lenient.readable(body, numbers=False)
         return read_head(copy) if copy else Rejection(INVALID_JSON, f"The body is not valid JSON: {error}.")
-    if not _is_utf8(body):
+    if not is_utf8(body):
         return Rejection(INVALID_JSON, "The body is not UTF-8.")
     if not isinstance(fields.model, str) or not fields.model:
         return Rejection(INVALID_VALUE, "`model` is required and must be a non-empty string.", "model")
@@ -106,7 +106,7 @@ def read_head(body: bytes, content_type: str = "application/json") -> RequestHea
     return RequestHead(fields.model, bool(fields.stream), tuple(spans), engine_fields, fields)
 
 
-def _is_utf8(text: bytes) -> bool:
+def is_utf8(text: bytes) -> bool:
     """Whether the text is UTF-8, including the strings that a peek skips."""
     if text.isascii():
         return True
@@ -115,11 +115,6 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def peek_whole(body: bytes) -> WholeAnswer | None:
-    """Like `peek_answer`, for a whole answer; also None if it is not UTF-8."""
-    return peek_answer(body) if _is_utf8(body) else None
 
 
 def peek_answer(body: bytes) -> WholeAnswer | None:
