@@ -138,7 +138,8 @@ class PipelineBuilder:
         clients = {name: _client(one, before, ticker, clock, self._links) for name, one in config.upstreams.items()}
         hops = {name: upstreams.first_hop(one) for name, one in config.upstreams.items()}
         reachability = _reachability(hops, before, self._links.resolver)
-        attempt, queues = self._resilience.attempt_runner(config, self._estimates.make), self._queues.queues(config)
+        queues = self._queues.queues(config)
+        attempt = self._resilience.attempt_runner(config, self._estimates.make, self._queues.quotas)
         engines = engine_metrics(config, before.engines if before is not None else None, clock, self._links.resolver)
         router = self.router.gate(config, queues, engines, attempt)
         queue = self._queues.layer(queues, router.spills if router is not None else None)

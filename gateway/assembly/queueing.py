@@ -7,6 +7,7 @@ from gateway.assembly.upstreams import WorkerShare
 from gateway.config import model as cfg
 from gateway.core.call import Call
 from gateway.core.clock import Clock
+from gateway.queueing.advertised_quota import Quotas
 from gateway.queueing.layer import QueueLayer
 from gateway.queueing.pacing import Pace
 from gateway.queueing.spill_timer import SpillCheck
@@ -17,7 +18,7 @@ from gateway.telemetry.metrics import Metrics
 
 
 class QueueFactory:
-    """The waiting room of one process, and a queue and a pace per upstream."""
+    """The waiting room of one process, a queue and a pace per upstream, and the quotas of their models."""
 
     def __init__(
         self,
@@ -34,13 +35,14 @@ class QueueFactory:
         self._estimate = estimate
         self._room = WaitingRoom(share.of(max_queue))
         self._queues: dict[str, UpstreamQueue] = {}
+        self.quotas: Quotas = {}
         self._paces: KeyedRegistry[Pace | None] = KeyedRegistry()
 
     def queues(self, config: cfg.Config) -> Mapping[str, UpstreamQueue]:
         """The queue of each upstream; limits of existing ones stay as they are until `apply_limits`."""
         for name, upstream in config.upstreams.items():
             if name not in self._queues:
-                self._queues[name] = UpstreamQueue(name, self._share.of(upstream.max_concurrency))
+                self._queues[name] = UpstreamQueue(name, self._share.of(upstream.max_concurrency), quotas=self.quotas)
         return {name: self._queues[name] for name in config.upstreams}
 
     def layer(self, queues: Mapping[str, UpstreamQueue], spills: SpillCheck | None) -> QueueLayer:
@@ -55,6 +57,7 @@ class QueueFactory:
             queue.free += permits - queue.permits  # below 0 while more calls are in flight
             queue.permits, queue.total_s = permits, upstream.timeouts.total
             queue.pace = self._pace(upstream)
+            queue.release_holds()
             layer.grant_next(name)
 
     def _pace(self, upstream: cfg.UpstreamConfig) -> Pace | None:

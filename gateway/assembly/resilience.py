@@ -8,6 +8,7 @@ from gateway.assembly.registry import KeyedRegistry
 from gateway.config import model as cfg
 from gateway.core.call import Call, TokenEstimate
 from gateway.core.clock import Clock
+from gateway.queueing.advertised_quota import Quotas
 from gateway.resilience.attempt import AttemptRunner, RetryMetrics, RetryPolicy, UpstreamHealth
 from gateway.resilience.circuit_breaker import CircuitBreaker
 from gateway.resilience.poison_requests import PoisonRequests
@@ -28,8 +29,10 @@ class ResilienceFactory:
         self._budgets: KeyedRegistry[RetryBudget] = KeyedRegistry()
         self.poison = PoisonRequests()
 
-    def attempt_runner(self, config: cfg.Config, estimate: Callable[[Call], TokenEstimate]) -> AttemptRunner:
-        """The runner for this config; `estimate` fills in `call.usage.estimate`."""
+    def attempt_runner(
+        self, config: cfg.Config, estimate: Callable[[Call], TokenEstimate], quotas: Quotas
+    ) -> AttemptRunner:
+        """The runner for this config; `estimate` fills in `call.usage.estimate`, the queues keep `quotas`."""
         retry, metrics = config.retry, self._metrics
         return AttemptRunner(
             {name: self._health(upstream, retry.budget) for name, upstream in config.upstreams.items()},
@@ -40,6 +43,7 @@ class ResilienceFactory:
             self._rng,
             self.poison,
             estimate,
+            quotas,
         )
 
     def _health(self, upstream: cfg.UpstreamConfig, budget_ratio: float) -> UpstreamHealth:

@@ -116,9 +116,10 @@ class RouterFactory:
 
 
 def _usable(attempt: AttemptRunner) -> Usable:
-    def usable(candidate: Candidate, endpoint: str, now: float) -> bool:
-        if attempt.not_before.get(candidate, 0.0) > now:
+    def usable(call: Call, candidate: Candidate, now: float) -> bool:
+        holds = attempt.holds
+        if (holds.due or holds.quotas) and attempt.busy(call, candidate, now):
             return False
-        return attempt.breaker(candidate, endpoint).ready(now)
+        return attempt.breaker(candidate, call.request.endpoint).ready(now)
 
     return usable

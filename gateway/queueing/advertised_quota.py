@@ -31,7 +31,7 @@ class _Allowance:
 class Quota:
     """Delays calls that the upstream would reject, until the advertised reset or a better advertisement.
 
-    Calls sent in between are deducted from what the upstream advertised.
+    Calls sent in between are deducted from what the upstream advertised. A quota is that of one model.
     """
 
     __slots__ = ("_calls", "_tokens")
@@ -49,17 +49,28 @@ class Quota:
         self._calls.remaining -= 1
         self._tokens.remaining -= tokens
 
-    def learn(self, headers: Mapping[str, str], now: float) -> None:
-        """Read an answer's headers (lower-case names). A malformed count or duration is ignored."""
+    def learn(self, headers: Mapping[str, str], now: float) -> bool:
+        """Read an answer's headers (lower-case names) and return whether they say anything.
+
+        A malformed count or duration is ignored.
+        """
+        learned = False
         for allowance, unit in ((self._calls, "requests"), (self._tokens, "tokens")):
             remaining = headers.get(f"x-ratelimit-remaining-{unit}")
             if remaining is None or _COUNT.fullmatch(remaining) is None:
                 continue
-            if headers.get(f"x-ratelimit-limit-{unit}", "1").strip("0") == "":
-                continue  # Azure: 0 of 0 says nothing
+            limit = headers.get(f"x-ratelimit-limit-{unit}", "1")
+            if limit.startswith("-") or limit.strip("0") == "":
+                continue  # Azure: nothing left of 0 or of -1 says nothing
             reset = duration(headers.get(f"x-ratelimit-reset-{unit}", ""))
             if reset is not None:
                 allowance.remaining, allowance.resets_at = int(remaining), now + min(reset, LONGEST_S)
+                learned = True
+        return learned
+
+
+Quotas = dict[tuple[str, str], Quota]
+"""By upstream and its name of the model: an upstream's headers speak of the model that answered."""
 
 
 def duration(text: str) -> float | None:

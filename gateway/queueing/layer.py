@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, cast
 
-from gateway.core.call import Call, Handler, Reply, TokenEstimate
+from gateway.core.call import Call, Candidate, Handler, Reply, TokenEstimate
 from gateway.core.clock import Clock
 from gateway.core.errors import Rejection
 from gateway.queueing.spill_timer import MOVED, SpillCheck, SpillTimer
@@ -27,10 +27,11 @@ class QueueTicket(Waiter):
 
     granted: asyncio.Future[Rejection | None]
 
-    def __init__(self, layer: "QueueLayer", queue: UpstreamQueue, call: Call, now: float) -> None:
+    def __init__(self, layer: "QueueLayer", queue: UpstreamQueue, call: Call, model: str, now: float) -> None:
         # Does not call Waiter.__init__: every call makes a ticket, and this saves a frame.
         caller, estimate, last = call.caller, call.usage.estimate, call.timing.accepted_at + queue.total_s
         self.key = caller.name
+        self.model = model
         self.priority = call.priority
         self.tokens = 1 if estimate is None else _expected_tokens(estimate, queue)
         self.deadline = call.timing.deadline if call.timing.deadline < last else last
@@ -92,7 +93,8 @@ class QueueLayer:
 
         # Not a coroutine itself: a call that passes at once saves the frame.
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            queue = self._queues[call.routing.candidate.upstream]
+            candidate = call.routing.candidate
+            queue = self._queues[candidate.upstream]
             if call.usage.estimate is None and (queue.free <= 0 or queue.pace is not None):
                 self._estimate(call)
             now = self._clock()
@@ -101,7 +103,7 @@ class QueueLayer:
                     del self._moving[call]
                     return self._hold(inner, call, ticket)
                 ticket.settle(call, now)
-            ticket = QueueTicket(self, queue, call, now)
+            ticket = QueueTicket(self, queue, call, candidate.model, now)
             outcome = self._room.arrive(queue, ticket, now)
             if outcome is GRANTED_AT_ONCE:
                 self._waited[queue.name](0.0)
@@ -113,12 +115,11 @@ class QueueLayer:
 
         return handle
 
-    def learn(self, upstream: str, headers: Mapping[str, str]) -> None:
-        """Read the quota that an answer's headers (lower-case names) advertise."""
-        queue = self._queues[upstream]
-        if queue.pace is not None:
-            queue.pace.learn(headers, self._clock())
-            self.grant_next(upstream)
+    def learn(self, candidate: Candidate, headers: Mapping[str, str]) -> None:
+        """Read the quota that the headers (lower-case names) of a candidate's answer advertise."""
+        queue = self._queues[candidate.upstream]
+        if queue.pace is not None and queue.learn(candidate.model, headers, self._clock()):
+            self.grant_next(queue.name)
 
     def grant_next(self, upstream: str) -> None:
         """Grant free permits after the queue's limits or pace may have changed."""
@@ -203,8 +204,9 @@ class QueueLayer:
         if not self.spills(call, now):
             return False
         # Takes the permit immediately: other calls may spill over in the same turn of the loop.
-        queue = self._queues[call.routing.candidates[0].upstream]
-        moved = QueueTicket(self, queue, call, now)
+        target = call.routing.candidates[0]
+        queue = self._queues[target.upstream]
+        moved = QueueTicket(self, queue, call, target.model, now)
         if moved.deadline <= now:  # the other upstream's `total_s` has already passed: the call stays here
             return True
         if self._room.arrive(queue, moved, now) is GRANTED_AT_ONCE:
@@ -222,7 +224,7 @@ class QueueLayer:
             self._arm(queue, now)
 
     def _arm(self, queue: UpstreamQueue, now: float) -> None:
-        """Set the queue's single timer to the moment when its pace lets the first waiter go."""
+        """Set the queue's single timer to the moment when its pace or a quota lets the next waiter go."""
         timer = self._timers.pop(queue.name, None)
         if timer is not None:
             timer.cancel()

@@ -1,15 +1,13 @@
 """Paces calls to an upstream that states a rate, so that it never has to reject one.
 
-A call must satisfy three rules: a meter that spreads calls evenly with a burst of one second's worth (GCRA),
-an exact sliding window of the last minute, and the quota that the upstream's answers advertise.
+A call must satisfy two rules: a meter that spreads calls evenly with a burst of one second's worth (GCRA), and
+an exact sliding window of the last minute.
 """
 
 import math
-from collections.abc import Mapping
 
 from gateway.limits.gcra import Meter
 from gateway.limits.sliding_window import Window
-from gateway.queueing.advertised_quota import Quota
 
 
 class Pace:
@@ -18,7 +16,7 @@ class Pace:
     `now` must never go back. `largest` is the most tokens that a single call may need.
     """
 
-    __slots__ = ("_calls", "_quota", "_rpm", "_token_burst", "_tokens", "_tpm", "_window", "largest")
+    __slots__ = ("_calls", "_rpm", "_token_burst", "_tokens", "_tpm", "_window", "largest")
 
     def __init__(self, rpm: float | None, tpm: float | None) -> None:
         self._rpm = math.inf if rpm is None else rpm
@@ -28,13 +26,12 @@ class Pace:
         self._token_burst = max(1.0, self._tpm / 60)
         self._tokens = None if tpm is None else Meter(tpm, self._token_burst)
         self._window = Window(rpm, tpm)
-        self._quota = Quota()
 
     def wait(self, tokens: int, now: float) -> float:
         """Seconds until a call of `tokens` may go; 0.0 is now, `math.inf` never."""
         if tokens > self.largest:
             return math.inf
-        wait = max(self._window.wait(tokens, now), self._quota.wait(tokens, now))
+        wait = self._window.wait(tokens, now)
         if self._calls is not None:
             wait = max(wait, self._calls.wait(1.0, now))
         if self._tokens is not None:
@@ -45,15 +42,10 @@ class Pace:
     def note(self, tokens: int, now: float) -> None:
         """Count a call that was sent."""
         self._window.note(tokens, now)
-        self._quota.note(tokens)
         if self._calls is not None:
             self._calls.take(1.0, now)
         if self._tokens is not None:
             self._tokens.take(tokens, now)
-
-    def learn(self, headers: Mapping[str, str], now: float) -> None:
-        """Read the quota that an answer advertises (lower-case names)."""
-        self._quota.learn(headers, now)
 
     def drain_time(self, calls: int, tokens: float) -> float:
         """Seconds that `calls` with `tokens` in total take at the stated rate."""

@@ -2,7 +2,8 @@
 
 A permit is a concurrency slot of the upstream. Fair order: class first (`interactive` before `batch`; a call
 that has waited AGING_S counts as interactive), then the key with the smallest virtual token counter, then
-arrival.
+arrival. A model whose advertised quota is used up is passed over until the quota resets: its waiters hold back
+no other model's.
 
 Bound on a batch call's wait: once it has aged, only older calls of its own key go before it, and of every
 other waiting key no more than the tokens by which that key's counter is behind its own key's, plus one call.
@@ -10,10 +11,11 @@ other waiting key no more than the tokens by which that key's counter is behind 
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gateway.core.caller import BATCH, Priority
+from gateway.queueing.advertised_quota import Quota, Quotas
 from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import VirtualTokenCounter
 
@@ -27,18 +29,22 @@ DONE: Final = 3
 class Waiter:
     """The part of a call that the order of a queue depends on; layers subclass it to attach more.
 
-    `tokens` is what the call is expected to cost (at least 1); `deadline` and `arrived` are in monotonic
-    seconds. By its deadline (`math.inf`: none) a `stream` must have begun, any other answer be complete.
-    The waiting room sets `number` (order of arrival), `since` (when the permit was granted) and `state`.
+    `tokens` is what the call is expected to cost (at least 1); `model` is the upstream's name for its model;
+    `deadline` and `arrived` are in monotonic seconds. By its deadline (`math.inf`: none) a `stream` must have
+    begun, any other answer be complete. The waiting room sets `number` (order of arrival), `since` (when the
+    permit was granted) and `state`.
     """
 
-    __slots__ = ("arrived", "deadline", "key", "number", "priority", "since", "state", "stream", "tokens")
+    __slots__ = ("arrived", "deadline", "key", "model", "number", "priority", "since", "state", "stream", "tokens")
 
     number: int
     since: float
 
-    def __init__(self, key: str, priority: Priority, tokens: int, deadline: float, arrived: float) -> None:
+    def __init__(
+        self, key: str, priority: Priority, tokens: int, deadline: float, arrived: float, model: str = ""
+    ) -> None:
         self.key = key
+        self.model = model
         self.priority = priority
         self.tokens = tokens
         self.deadline = deadline
@@ -75,7 +81,7 @@ class PriorityLane:
 
 
 class KeyLanes:
-    """Both lanes of a key with waiters."""
+    """Both lanes of a key with waiters for one model."""
 
     __slots__ = ("batch", "interactive")
 
@@ -105,12 +111,27 @@ class KeyLanes:
         return batch is not None and now - batch.arrived >= AGING_S
 
 
+class ModelLanes:
+    """The waiters for one model, by key. `held_until` is when the model's quota lets its next one go, 0.0: now."""
+
+    __slots__ = ("held_until", "keys", "waiting")
+
+    def __init__(self) -> None:
+        self.keys: dict[str, KeyLanes] = {}
+        self.waiting = 0
+        self.held_until = 0.0
+
+    def held(self, now: float) -> bool:
+        """Whether the model's quota holds all its waiters."""
+        return self.held_until > now
+
+
 class UpstreamQueue:
     """The queue of one upstream. `permits` is this process's share; `pace` is None without a stated rate.
 
-    No call waits longer than `total_s`, its whole time for an answer. `keys` holds the waiters, `active` the
-    number of calls by key that wait or hold a permit. `held_until` is when the pace lets the first waiter go,
-    0.0 if the pace holds none.
+    No call waits longer than `total_s`, its whole time for an answer. `models` holds the waiters, `active` the
+    number of calls by key that wait or hold a permit. `held_until` is when the pace or a quota lets the next
+    waiter go, 0.0 if neither holds any. `quotas` may be shared with other queues; they count with a pace only.
     """
 
     __slots__ = (
@@ -122,23 +143,32 @@ class UpstreamQueue:
         "free",
         "granted_at",
         "held_until",
-        "keys",
+        "models",
         "name",
         "pace",
         "permits",
+        "quotas",
         "token_counter",
         "total_s",
         "waiting",
     )
 
-    def __init__(self, name: str, permits: int, pace: Pace | None = None, total_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        name: str,
+        permits: int,
+        pace: Pace | None = None,
+        total_s: float = math.inf,
+        quotas: Quotas | None = None,
+    ) -> None:
         self.name = name
         self.permits = permits
         self.free = permits  # below 0 while more calls are in flight than a lowered limit allows
         self.pace = pace
         self.total_s = total_s
         self.token_counter = VirtualTokenCounter()
-        self.keys: dict[str, KeyLanes] = {}
+        self.quotas: Quotas = {} if quotas is None else quotas
+        self.models: dict[str, ModelLanes] = {}
         self.active: dict[str, int] = {}
         self._last_key: tuple[str, ...] = ()  # the key that was active last
         self.waiting = 0
@@ -160,7 +190,12 @@ class UpstreamQueue:
 
     def oldest_s(self, now: float) -> float:
         """Seconds for which the oldest waiter has waited; 0.0 without any."""
-        firsts = (lane.first() for lanes in self.keys.values() for lane in (lanes.interactive, lanes.batch))
+        firsts = (
+            lane.first()
+            for model in self.models.values()
+            for lanes in model.keys.values()
+            for lane in (lanes.interactive, lanes.batch)
+        )
         return now - min((first.arrived for first in firsts if first is not None), default=now)
 
     def enter(self, key: str) -> None:
@@ -191,34 +226,88 @@ class UpstreamQueue:
         self.token_counter.charge(waiter.key, waiter.tokens, now)
         if self.pace is not None:
             self.pace.note(waiter.tokens, now)
+            if (quota := self._quota(waiter.model)) is not None:
+                quota.note(waiter.tokens)
+
+    def learn(self, model: str, headers: Mapping[str, str], now: float) -> bool:
+        """Read the quota that a model's answer advertises (lower-case names); return whether it has changed."""
+        quota = self._quota(model) or Quota()
+        if self.pace is None or not quota.learn(headers, now):
+            return False
+        self.quotas[self.name, model] = quota
+        if (lanes := self.models.get(model)) is not None:
+            lanes.held_until = 0.0
+        return True
+
+    def rate_wait(self, model: str, tokens: int, now: float) -> float:
+        """Seconds until the pace and the model's quota let a call of `tokens` go; 0.0 is now."""
+        if self.pace is None:
+            return 0.0
+        return max(self.pace.wait(tokens, now), self.quota_wait(model, tokens, now))
+
+    def quota_wait(self, model: str, tokens: int, now: float) -> float:
+        """Seconds until the model's quota lets a call of `tokens` go; 0.0 is now."""
+        quota = self._quota(model) if self.pace is not None else None
+        return 0.0 if quota is None else quota.wait(tokens, now)
+
+    def _quota(self, model: str) -> Quota | None:
+        return self.quotas.get((self.name, model)) if self.quotas else None
 
     def add(self, waiter: Waiter) -> None:
         """Append the waiter to its lane."""
-        lanes = self.keys.get(waiter.key)
+        model = self.models.get(waiter.model)
+        if model is None:
+            model = self.models[waiter.model] = ModelLanes()
+        lanes = model.keys.get(waiter.key)
         if lanes is None:
-            lanes = self.keys[waiter.key] = KeyLanes()
+            lanes = model.keys[waiter.key] = KeyLanes()
         lane = lanes.lane(waiter)
         lane.waiters[waiter] = None
         lane.tokens += waiter.tokens
         self.waiting += 1
+        model.waiting += 1
+        model.held_until = 0.0  # it may be the model's next one, and small enough for what is left
 
     def remove(self, waiter: Waiter) -> None:
         """Remove the waiter from its lane, whatever its position."""
-        lanes = self.keys[waiter.key]
+        model = self.models[waiter.model]
+        lanes = model.keys[waiter.key]
         lane = lanes.lane(waiter)
         del lane.waiters[waiter]
         lane.tokens -= waiter.tokens
         if not lanes.interactive.waiters and not lanes.batch.waiters:
-            del self.keys[waiter.key]
+            del model.keys[waiter.key]
         self.waiting -= 1
+        model.waiting -= 1
+        model.held_until = 0.0
+        if not model.waiting:
+            del self.models[waiter.model]
 
-    def first(self, now: float) -> Waiter:
-        """The next waiter in fair order. At least one must wait."""
+    def first(self, now: float) -> Waiter | None:
+        """The next waiter in fair order among those that no quota holds; None without any."""
         ranks = []
-        for key, lanes in self.keys.items():
-            late, waiter = lanes.first(now)
-            ranks.append((late, self.token_counter.of(key), waiter.number, waiter))
-        return min(ranks)[3]
+        for model in self.models.values():
+            if model.held(now):
+                continue
+            for key, lanes in model.keys.items():
+                late, waiter = lanes.first(now)
+                ranks.append((late, self.token_counter.of(key), waiter.number, waiter))
+        return min(ranks)[3] if ranks else None
+
+    def next_release(self, now: float) -> float:
+        """When the first quota lets waiters go that it holds; `math.inf` if none holds any."""
+        return min((model.held_until for model in self.models.values() if model.held(now)), default=math.inf)
+
+    def release_holds(self) -> None:
+        """Follow changed limits: what holds a model is asked anew."""
+        for model in self.models.values():
+            model.held_until = 0.0
+
+    def calls_ahead(self, model: str, now: float) -> int:
+        """Waiters before which a newcomer of this model does not go: all but those whose own quota holds them."""
+        if not self.waiting:
+            return 0
+        return sum(lanes.waiting for other, lanes in self.models.items() if other == model or not lanes.held(now))
 
     def learn_service_time(self, seconds: float, now: float) -> None:
         """Add a permit that was held for `seconds` to the mean."""
@@ -248,15 +337,24 @@ class UpstreamQueue:
     def expected_wait(self, waiter: Waiter, now: float) -> float | None:
         """Seconds that a newcomer would wait as things stand; None if nothing is known yet."""
         calls, tokens = 1, float(waiter.tokens)
-        own_lanes = self.keys.get(waiter.key, _NO_WAITERS)
+        rivals = [
+            (key, lanes)
+            for name, model in self.models.items()
+            if name == waiter.model or not model.held(now)
+            for key, lanes in model.keys.items()
+        ]
         weight = self.token_counter.weight(now)
         batch = waiter.priority == BATCH
-        own_tokens = own_lanes.interactive.tokens + (own_lanes.batch.tokens if batch else 0)
+        own_tokens = sum(
+            lanes.interactive.tokens + (lanes.batch.tokens if batch else 0)
+            for key, lanes in rivals
+            if key == waiter.key
+        )
         active = waiter.key in self.active
         start = self.token_counter.of(waiter.key) if active else self.token_counter.entering(waiter.key, self.rivals())
         level = start + weight * own_tokens  # its key's counter when its turn comes
-        for key, lanes in self.keys.items():
-            behind = (level - self.token_counter.of(key)) / weight if lanes is not own_lanes else float("inf")
+        for key, lanes in rivals:
+            behind = (level - self.token_counter.of(key)) / weight if key != waiter.key else math.inf
             for lane in (lanes.interactive, lanes.batch):
                 if lane is lanes.batch and not (batch or lanes.aged(now)):
                     continue
@@ -265,7 +363,7 @@ class UpstreamQueue:
                 calls += ahead
                 tokens += ahead and lane.tokens * ahead / len(lane.waiters)
         wait = self.drain_time(calls, tokens)
-        return wait if self.pace is None else max(wait or 0.0, self.pace.wait(waiter.tokens, now))
+        return wait if self.pace is None else max(wait or 0.0, self.rate_wait(waiter.model, waiter.tokens, now))
 
 
 def _calls_within(lane: PriorityLane, behind: float) -> int:
@@ -274,6 +372,3 @@ def _calls_within(lane: PriorityLane, behind: float) -> int:
     if not count or behind < 0:
         return 0
     return int(min(count, behind * count / lane.tokens + 1))
-
-
-_NO_WAITERS: Final = KeyLanes()

@@ -1,9 +1,10 @@
 """The waiting room: admission, eviction and fair order over the queues of all upstreams of a process.
 
 The waiting room itself never waits. It returns the waiters that now hold a permit, and the layer wakes them.
-Between two calls no queue has both a free permit and a waiter, unless its pace holds it (`held_until`).
+Between two calls no queue has both a free permit and a waiter, unless its pace or a quota holds it (`held_until`).
 """
 
+import math
 from collections import OrderedDict
 from enum import Enum
 from typing import Final, NamedTuple
@@ -98,9 +99,9 @@ class WaitingRoom:
         """
         if (
             queue.free > 0
-            and not queue.waiting
+            and (not queue.waiting or not queue.calls_ahead(waiter.model, now))
             and now < waiter.deadline
-            and (queue.pace is None or queue.pace.wait(waiter.tokens, now) <= 0.0)
+            and (queue.pace is None or queue.rate_wait(waiter.model, waiter.tokens, now) <= 0.0)
         ):
             queue.enter(waiter.key)
             queue.grant(waiter, now)
@@ -135,20 +136,22 @@ class WaitingRoom:
     def grant_next(self, queue: UpstreamQueue, now: float) -> list[Waiter]:
         """Grant the free permits in fair order and return the waiters that got one.
 
-        Sets `queue.held_until` when the pace holds the next waiter.
+        Sets `queue.held_until` when the pace holds the next waiter, or quotas hold those of their models.
         """
-        granted = []
-        queue.held_until = 0.0
-        while queue.free > 0 and queue.waiting:
-            waiter = queue.first(now)
-            wait = 0.0 if queue.pace is None else queue.pace.wait(waiter.tokens, now)
-            if wait > 0.0:
-                # A smaller call might fit, but if those overtook it a large call would starve.
-                queue.held_until = now + wait
+        granted, paced_until = [], math.inf
+        while queue.free > 0 and (waiter := queue.first(now)) is not None:
+            # A smaller call might fit, but if those overtook it a large call would starve.
+            if (wait := queue.quota_wait(waiter.model, waiter.tokens, now)) > 0.0:
+                queue.models[waiter.model].held_until = now + wait
+                continue
+            if queue.pace is not None and (wait := queue.pace.wait(waiter.tokens, now)) > 0.0:
+                paced_until = now + wait
                 break
             self._remove(queue, waiter)
             queue.grant(waiter, now)
             granted.append(waiter)
+        held_until = min(paced_until, queue.next_release(now)) if queue.free > 0 else math.inf
+        queue.held_until = 0.0 if held_until == math.inf else held_until
         return granted
 
     def queue_full(self, queue: UpstreamQueue, now: float) -> Rejection:

@@ -1,20 +1,23 @@
 """One attempt: a request to one upstream, and what its end means for that upstream."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from random import Random
 from typing import Final, NamedTuple
 
 from gateway.core.call import Call, Candidate, FailedAttempt, Handler, Reply, TokenEstimate
 from gateway.core.clock import Clock
 from gateway.core.errors import CONNECT, LOCAL, RESET, TLS, Rejection, UpstreamFailure
+from gateway.queueing.advertised_quota import Quotas
 from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker
 from gateway.resilience.classification import PATH, classify
+from gateway.resilience.holds import Holds
 from gateway.resilience.poison_requests import PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget, client_retries
 from gateway.resilience.upstream_breakers import UpstreamBreakers
 
 _PAUSING: Final = ("rate_limited", "overloaded", "account")
-"""Reasons after which an upstream is left out for a moment."""
+"""Reasons after which a model, or its upstream's account, is left out for a moment."""
 _PAUSE_S: Final = 1.0
 _ACCOUNT_PAUSE_S: Final = 30.0  # nobody mends a key or pays a bill within a second
 _MAX_PAUSE_S: Final = 60.0
@@ -62,8 +65,11 @@ class AttemptRunner:
         rng: Random,
         poison: PoisonRequests | None = None,
         estimate: Callable[[Call], TokenEstimate] | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
-        """`poison` is shared by the generations of a process; `estimate` fills in `call.usage.estimate`."""
+        """`poison` and `quotas` are shared by the generations of a process; `estimate` fills in
+        `call.usage.estimate`.
+        """
         self.health = health
         self.policy = policy
         self.metrics = metrics
@@ -73,17 +79,19 @@ class AttemptRunner:
         self.rng = rng
         self.poison = poison if poison is not None else PoisonRequests()
         self.succeeded = {name: metrics.attempt(name, "success") for name in health}
-        self.not_before: dict[Candidate | tuple[Candidate, str], float] = {}
-        """When a candidate (or a candidate at one endpoint) is due again; until then others go first."""
+        self.holds = Holds(quotas)
 
     def breaker(self, candidate: Candidate, endpoint: str) -> CircuitBreaker:
         """The breaker of a candidate's model at an endpoint."""
         return self.health[candidate.upstream].breakers.of(candidate.model, endpoint)
 
-    def busy(self, candidate: Candidate, endpoint: str, now: float) -> bool:
-        """Whether the candidate has asked for a pause, so that another one goes first."""
-        due = self.not_before
-        return due.get(candidate, 0.0) > now or due.get((candidate, endpoint), 0.0) > now
+    def busy(self, call: Call, candidate: Candidate, now: float) -> bool:
+        """Whether the candidate has asked for a pause, or has no quota for the call, so that another one goes first."""
+        tokens = 1
+        if self.estimate is not None and (candidate.upstream, candidate.model) in self.holds.quotas:
+            estimate = call.usage.estimate or self.estimate(call)
+            tokens = max(1, estimate.input + estimate.output)
+        return self.holds.held(candidate, call.request.endpoint, tokens, now)
 
     async def __call__(
         self, inner: Handler, call: Call, candidate: Candidate, permit: int, *, again: bool
@@ -147,9 +155,13 @@ class AttemptRunner:
             pause_s = failure.retry_after
             if pause_s is None:
                 pause_s = _ACCOUNT_PAUSE_S if classified.reason == "account" else _PAUSE_S
-            self.not_before[candidate] = now + min(pause_s, _MAX_PAUSE_S)
+            until = now + min(pause_s, _MAX_PAUSE_S)
+            if failure.account_trouble or failure.status == HTTPStatus.PAYMENT_REQUIRED:
+                self.holds.hold_upstream(candidate, until)
+            else:
+                self.holds.hold_model(candidate, until)
         elif classified.reason == PATH:  # other endpoints may work
-            self.not_before[candidate, call.request.endpoint] = now + _MAX_PAUSE_S
+            self.holds.hold_model(candidate, now + _MAX_PAUSE_S, call.request.endpoint)
         call.attempts += failure.sendings - 1
         if failure.cause == RESET:
             for body in (call.request.body,) if call.batch is None else call.batch.source_bodies():

@@ -35,7 +35,8 @@ def attempts(attempt: AttemptRunner) -> Layer:
             except KeyError:
                 breaker = health.breakers.of(candidate.model, call.request.endpoint)
             permit = breaker.acquire(now)
-            if not permit or (attempt.not_before and attempt.busy(candidate, call.request.endpoint, now)):
+            holds = attempt.holds
+            if not permit or ((holds.due or holds.quotas) and attempt.busy(call, candidate, now)):
                 return await RetryLoop(attempt, inner, call).on_breaker_open(permit)
             try:
                 reply = await inner(call)

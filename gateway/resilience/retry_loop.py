@@ -272,7 +272,7 @@ class RetryLoop:
 
     def _admits(self, candidate: Candidate, *, last_resort: bool = False) -> bool:
         breaker, now = self._attempt.breaker(candidate, self._call.request.endpoint), self._attempt.clock()
-        if candidate not in self._tried and self._attempt.busy(candidate, self._call.request.endpoint, now):
+        if candidate not in self._tried and self._attempt.busy(self._call, candidate, now):
             return False
         if not affordable(self._call, candidate) or not self._capable(candidate) or not self._fits(candidate):
             return False

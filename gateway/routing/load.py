@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gateway.core.call import Call
+from gateway.core.call import Call, Candidate
 from gateway.queueing.upstream_queue import UpstreamQueue, Waiter
 
 SATURATED_WAITING: Final = 5
@@ -44,9 +44,9 @@ class UpstreamLoads:
         mean = seconds if before is None else before + _SMOOTHING * (seconds - before)
         self._response_times[upstream, stream] = mean, now
 
-    def share(self, upstream: str, now: float) -> float:
+    def share(self, candidate: Candidate, now: float) -> float:
         """Return calls in flight and queued, relative to the concurrency limit."""
-        return self.calls(upstream, now) / max(1, self._queues[upstream].permits)
+        return self.calls(candidate, now) / max(1, self._queues[candidate.upstream].permits)
 
     def fullness(self, upstreams: Sequence[str], calls: Sequence[int], stream: bool, now: float) -> list[float]:
         """Return the measure of `least_loaded`: the `share` with one more call, scaled up for slow upstreams.
@@ -64,36 +64,39 @@ class UpstreamLoads:
                     fullness[number] *= seconds / fast
         return fullness
 
-    def saturated(self, upstream: str, now: float) -> bool:
+    def saturated(self, candidate: Candidate, now: float) -> bool:
         """Return whether one more call would have to wait, in the gateway or in the engine."""
-        queue = self._queues[upstream]
-        engine = self._engine(upstream, now) if self._engine is not None else None
-        return queue.free <= 0 or queue.waiting > 0 or (engine is not None and engine.waiting >= SATURATED_WAITING)
+        queue = self._queues[candidate.upstream]
+        engine = self._engine(queue.name, now) if self._engine is not None else None
+        return (
+            queue.free <= 0
+            or queue.calls_ahead(candidate.model, now) > 0
+            or (engine is not None and engine.waiting >= SATURATED_WAITING)
+        )
 
-    def calls(self, upstream: str, now: float) -> int:
-        """Return calls in flight and queued."""
-        queue = self._queues[upstream]
+    def calls(self, candidate: Candidate, now: float) -> int:
+        """Return the upstream's calls in flight, and queued before a newcomer for this model."""
+        queue = self._queues[candidate.upstream]
         in_flight = queue.permits - queue.free
-        engine = self._engine(upstream, now) if self._engine is not None else None
+        engine = self._engine(queue.name, now) if self._engine is not None else None
         if engine is not None:  # it may have other clients
             in_flight = max(in_flight, engine.running + engine.waiting)
-        return in_flight + queue.waiting
+        return in_flight + queue.calls_ahead(candidate.model, now)
 
-    def takes(self, call: Call, upstream: str, now: float) -> bool:
+    def takes(self, call: Call, candidate: Candidate, now: float) -> bool:
         """Return whether a call would get a permit now."""
-        queue = self._queues[upstream]
-        paced = queue.pace is not None and queue.pace.wait(_tokens(call), now) > 0.0
-        return queue.free > 0 and not queue.waiting and not paced
+        queue, model = self._queues[candidate.upstream], candidate.model
+        paced = queue.rate_wait(model, _tokens(call), now) > 0.0
+        return queue.free > 0 and not queue.calls_ahead(model, now) and not paced
 
-    def wait(self, call: Call, upstream: str, now: float) -> float:
+    def wait(self, call: Call, candidate: Candidate, now: float) -> float:
         """Return the expected seconds before the call is processed; 0.0 if nothing is known."""
-        queue = self._queues[upstream]
-        seconds = 0.0
-        if queue.free <= 0 or queue.waiting:
-            seconds = queue.expected_wait(_waiter(call, now), now) or 0.0
-        elif queue.pace is not None:
-            seconds = queue.pace.wait(_tokens(call), now)
-        engine = self._engine(upstream, now) if self._engine is not None else None
+        queue, model = self._queues[candidate.upstream], candidate.model
+        if queue.free <= 0 or queue.calls_ahead(model, now):
+            seconds = queue.expected_wait(_waiter(call, model, now), now) or 0.0
+        else:
+            seconds = queue.rate_wait(model, _tokens(call), now)
+        engine = self._engine(queue.name, now) if self._engine is not None else None
         if engine is not None and engine.waiting > 0:
             # Little's law: the waiting share of the time equals the waiting share of the calls.
             seconds += (queue.mean_service_time or 0.0) * engine.waiting / (engine.waiting + engine.running)
@@ -108,6 +111,5 @@ def _tokens(call: Call) -> int:
     return 1 if call.usage.estimate is None else max(1, call.usage.estimate.input + call.usage.estimate.output)
 
 
-def _waiter(call: Call, now: float) -> Waiter:
-    key = call.caller.name
-    return Waiter(key, call.priority, _tokens(call), call.timing.deadline, now)
+def _waiter(call: Call, model: str, now: float) -> Waiter:
+    return Waiter(call.caller.name, call.priority, _tokens(call), call.timing.deadline, now, model)

@@ -121,8 +121,8 @@ class Router:
             return fit
         picked, request_hash = self._pick(call, rule, fit, now)
         # Whether the others are usable is checked when it is their turn.
-        if rule.spill_s is not None or not self._usable(picked.order[0], call.request.endpoint, now):
-            usable = [candidate for candidate in fit if self._usable(candidate, call.request.endpoint, now)]
+        if rule.spill_s is not None or not self._usable(call, picked.order[0], now):
+            usable = [candidate for candidate in fit if self._usable(call, candidate, now)]
             if 0 < len(usable) < len(fit) and rule.kind == "complexity":
                 picked = picked._replace(order=[one for one in picked.order if one in usable])
             elif 0 < len(usable) < len(fit):
@@ -185,9 +185,7 @@ class Router:
             too_expensive = too_expensive or (bool(able) and not fit)
             if fit:
                 # A single candidate: a fallback gets one attempt, and after a failure the next ones follow.
-                first = next(
-                    (candidate for candidate in fit if self._usable(candidate, call.request.endpoint, now)), fit[0]
-                )
+                first = next((candidate for candidate in fit if self._usable(call, candidate, now)), fit[0])
                 call.routing.candidate, call.routing.candidates = first, (first,)
                 self._fallback(route.name, fallback.name)
                 self._announce(call, route, Selection([first], "fallback", f"; model={fallback.name}"))
@@ -231,7 +229,7 @@ class Router:
     ) -> Selection:
         """`warm` has cached a prefix of the request."""
         loads, names = self._loads, [candidate.upstream for candidate in candidates]
-        calls = [loads.calls(name, now) for name in names]
+        calls = [loads.calls(candidate, now) for candidate in candidates]
         if warm is not None and self._stays(warm, candidates, calls, now):
             ranked = sorted(range(len(calls)), key=calls.__getitem__)
             rest = [candidates[number] for number in ranked if candidates[number] is not warm]
@@ -253,11 +251,9 @@ class Router:
         if warm is not None:
             costs[candidates.index(warm)] = cost = expected(estimate, warm, cached)
             if costs.count(cost) > 1:
-                calls = [self._loads.calls(candidate.upstream, now) for candidate in candidates]
+                calls = [self._loads.calls(candidate, now) for candidate in candidates]
                 first = warm if self._stays(warm, candidates, calls, now) else None
-        order = cheapest(
-            candidates, costs, first, lambda candidate: self._loads.share(candidate.upstream, now), self._rng
-        )
+        order = cheapest(candidates, costs, first, lambda candidate: self._loads.share(candidate, now), self._rng)
         best = order[0]
         nanos = costs[candidates.index(best)]
         detail = "" if nanos is None else f"; est_usd={usd(nanos)}"
@@ -265,7 +261,7 @@ class Router:
 
     def _stays(self, warm: Candidate, candidates: Sequence[Candidate], calls: list[int], now: float) -> bool:
         """Return whether the replica's cache is worth its load."""
-        if self._loads.saturated(warm.upstream, now):
+        if self._loads.saturated(warm, now):
             return False
         return calls[candidates.index(warm)] <= 2 * min(calls) + _FAR_AHEAD
 

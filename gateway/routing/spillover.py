@@ -7,8 +7,8 @@ from typing import NamedTuple
 from gateway.core.call import Call, Candidate
 from gateway.routing.load import UpstreamLoads
 
-Usable = Callable[[Candidate, str, float], bool]
-"""Returns whether a candidate may be called now at an endpoint, going by its breaker and last rejection."""
+Usable = Callable[[Call, Candidate, float], bool]
+"""Returns whether a candidate may take the call now, going by its breaker, its quota and its last rejection."""
 
 
 class SpillOrder(NamedTuple):
@@ -53,11 +53,11 @@ class SpillOver:
         far = [candidate for candidate in order if candidate not in homes]
         if not near or not far:
             return SpillOrder(order, None)
-        if call.usage.estimate is None and self._loads.saturated(near[0].upstream, now):
+        if call.usage.estimate is None and self._loads.saturated(near[0], now):
             self._estimate(call)
         wait, best = math.inf, near[0]
         for candidate in near:
-            seconds = self._loads.wait(call, candidate.upstream, now)
+            seconds = self._loads.wait(call, candidate, now)
             if seconds < wait:
                 wait, best = seconds, candidate
             if seconds <= 0.0:
@@ -65,7 +65,7 @@ class SpillOver:
         near = [best, *(candidate for candidate in near if candidate is not best)]
         if wait > bound_s:
             for target in far:
-                if self._loads.wait(call, target.upstream, now) < wait:
+                if self._loads.wait(call, target, now) < wait:
                     rest = (candidate for candidate in far if candidate is not target)
                     return SpillOrder([target, *near, *rest], wait)
         return SpillOrder([*near, *far], None)
@@ -76,9 +76,9 @@ class SpillOver:
         That candidate is then first in `call.routing.candidates`, and the call moves no second time.
         """
         for target in call.routing.candidates:
-            if target is call.routing.candidate or not self._usable(target, call.request.endpoint, now):
+            if target is call.routing.candidate or not self._usable(call, target, now):
                 continue
-            if self._loads.takes(call, target.upstream, now):
+            if self._loads.takes(call, target, now):
                 call.routing.candidates = (target, *(one for one in call.routing.candidates if one is not target))
                 call.routing.max_wait_s = math.inf
                 return True

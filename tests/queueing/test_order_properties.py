@@ -16,6 +16,7 @@ from gateway.queueing.upstream_queue import AGING_S, UpstreamQueue, Waiter
 from gateway.queueing.waiting_room import GRANTED_AT_ONCE, WaitingRoom
 
 KEYS = st.sampled_from("abcd")
+MODELS = st.sampled_from("mmn")
 PRIORITIES = st.sampled_from([INTERACTIVE, INTERACTIVE, BATCH])
 TOKENS = st.sampled_from([1, 10, 10, 100])
 PICK = st.integers(0, 10**6)
@@ -67,6 +68,7 @@ class Room(RuleBasedStateMachine):
         self.waiting: list[list[Waiter]] = [[], []]  # in order of arrival
         self.going: list[list[Waiter]] = [[], []]
         self.served: set[Waiter] = set()
+        self.quotas: list[dict[str, tuple[int, float]]] = [{}, {}]  # by model: calls left, and until when
 
     def handed(self, at: int, waiters: list[Waiter]) -> None:
         for waiter in waiters:
@@ -79,12 +81,22 @@ class Room(RuleBasedStateMachine):
         self.served.add(waiter)
         self.going[at].append(waiter)
         self.ledgers[at].charge(waiter.key, waiter.tokens, self.now)
+        if waiter.model in self.quotas[at]:
+            left, resets_at = self.quotas[at][waiter.model]
+            self.quotas[at][waiter.model] = left - 1, resets_at
+
+    def held(self, at: int, waiter: Waiter) -> bool:
+        """Whether the quota of its model is used up."""
+        left, resets_at = self.quotas[at].get(waiter.model, (1, 0.0))
+        return left < 1 and resets_at > self.now
 
     def in_turn(self, at: int, chosen: Waiter) -> None:
         def late(waiter: Waiter) -> bool:
             return waiter.priority == BATCH and self.now - waiter.arrived < AGING_S
 
-        others, counters = self.waiting[at], self.ledgers[at]
+        assert not self.held(at, chosen)
+        others = [other for other in self.waiting[at] if not self.held(at, other)]
+        counters = self.ledgers[at]
         assert late(chosen) <= min(late(other) for other in others)
         rivals = [other for other in others if late(other) == late(chosen)]
         lowest = min(counters.value(rival.key, self.now) for rival in rivals)
@@ -103,12 +115,13 @@ class Room(RuleBasedStateMachine):
         priority=PRIORITIES,
         tokens=TOKENS,
         patience=st.sampled_from([math.inf, math.inf, 5.0, 0.0]),
+        model=MODELS,
     )
-    def arrive(self, at: int, key: str, priority: Priority, tokens: int, patience: float) -> None:
-        waiter = Waiter(key, priority, tokens, self.now + patience, self.now)
+    def arrive(self, at: int, key: str, priority: Priority, tokens: int, patience: float, model: str) -> None:
+        waiter = Waiter(key, priority, tokens, self.now + patience, self.now, model)
         outcome = self.room.arrive(self.queues[at], waiter, self.now)
         if outcome is GRANTED_AT_ONCE:
-            assert not self.waiting[at]
+            assert all(self.held(at, other) for other in self.waiting[at])
             self.ledgers[at].enter(key, self.going[at], self.going[at], self.now)
             self.goes(at, waiter)
         elif isinstance(outcome, Rejection):
@@ -124,6 +137,15 @@ class Room(RuleBasedStateMachine):
             if outcome.victim is not None:
                 self.paced(self.queues.index(outcome.victim[1]))
             self.paced(at)
+
+    @rule(model=MODELS, left=st.integers(0, 2), resets_in=st.sampled_from([0.5, 30.0]))
+    def learn(self, model: str, left: int, resets_in: float) -> None:
+        """An answer of the paced queue advertises a quota."""
+        headers = {"x-ratelimit-remaining-requests": f"{left}", "x-ratelimit-reset-requests": f"{resets_in}"}
+        assert self.queues[1].learn(model, headers, self.now)
+        assert not self.queues[0].learn(model, headers, self.now)
+        self.quotas[1][model] = left, self.now + resets_in
+        self.paced(1)
 
     def displaced(self, newcomer: Waiter, victim: Waiter, queue: UpstreamQueue) -> None:
         everyone = [waiter for waiting in self.waiting for waiter in waiting]
@@ -201,10 +223,15 @@ class Room(RuleBasedStateMachine):
         for queue, waiting, going in zip(self.queues, self.waiting, self.going, strict=True):
             assert 0 <= queue.free == queue.permits - len(going)
             assert queue.waiting == len(waiting)
-            assert set(queue.keys) == {waiter.key for waiter in waiting}
+            lanes = {(model, key) for model, each in queue.models.items() for key in each.keys}
+            assert lanes == {(waiter.model, waiter.key) for waiter in waiting}
             assert queue.active == Counter(waiter.key for waiter in waiting + going)
             if waiting and queue.free:
-                assert queue.held_until > self.now, "a free permit is held back by the pace only"
+                assert queue.held_until > self.now, "a free permit is held back by the pace or a quota only"
+                free_to_go = queue.first(self.now)
+                if free_to_go is not None:
+                    assert queue.pace is not None
+                    assert queue.pace.wait(free_to_go.tokens, self.now) > 0.0, "a quota holds its own model only"
             assert queue.held_until == 0.0 or waiting
         assert self.room.waiting == sum(map(len, self.waiting)) <= self.max_queue
 
@@ -219,7 +246,7 @@ class Room(RuleBasedStateMachine):
                 self.now = max(self.now, queue.held_until) + 0.001
                 self.handed(at, self.room.grant_next(queue, self.now))
         for queue in self.queues:
-            assert (queue.free, queue.waiting, queue.keys, queue.active) == (queue.permits, 0, {}, {})
+            assert (queue.free, queue.waiting, queue.models, queue.active) == (queue.permits, 0, {}, {})
         assert self.room.waiting == 0
 
 
@@ -250,7 +277,7 @@ def test_an_aged_batch_call_waits_for_the_deficit_of_other_keys_and_one_call_of_
     aged, counters, releases, served = now + AGING_S, {}, 0, dict.fromkeys("bcd", 0.0)
     while going is not old:
         for key in "bcd":
-            if key not in queue.keys:
+            if "" not in queue.models or key not in queue.models[""].keys:
                 tokens = sizes[(releases + ord(key)) % len(sizes)]
                 room.arrive(queue, Waiter(key, INTERACTIVE, tokens, math.inf, now), now)
         now += gap

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from gateway.limits.sliding_window import SPAN_S, Window
-from gateway.queueing.advertised_quota import LONGEST_S, duration
 from gateway.queueing.pacing import Pace
 
 
@@ -79,84 +78,3 @@ def test_the_drain_time_of_a_queue_follows_the_rate():
     assert Pace(60, 6000).drain_time(10, 100) == 10.0
     assert Pace(60, 6000).drain_time(10, 2000) == 20.0
     assert Pace(None, None).drain_time(10, 2000) == 0.0
-
-
-# The quota that the upstream advertises.
-
-NOTHING_LEFT = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "12s"}
-
-
-def test_without_remaining_calls_all_wait_for_the_reset():
-    pace = Pace(6000, None)
-    pace.learn(NOTHING_LEFT, 100.0)
-    assert pace.wait(1, 100.0) == 12.0
-    assert pace.wait(1, 112.0) == 0.0
-
-
-def test_a_call_with_more_tokens_than_remain_waits_and_a_smaller_call_goes():
-    pace = Pace(None, 60_000)
-    pace.learn({"x-ratelimit-remaining-tokens": "500", "x-ratelimit-reset-tokens": "1m30.5s"}, 100.0)
-    assert pace.wait(501, 100.0) == LONGEST_S
-    assert pace.wait(500, 100.0) == 0.0
-
-
-def test_calls_are_deducted_until_a_newer_answer():
-    pace = Pace(6000, None)
-    pace.learn({**NOTHING_LEFT, "x-ratelimit-remaining-requests": "1"}, 100.0)
-    assert sent(pace, 1, 100.0) == 100.0
-    assert pace.wait(1, 101.0) == 11.0
-    pace.learn({**NOTHING_LEFT, "x-ratelimit-remaining-requests": "7"}, 101.0)
-    assert pace.wait(1, 101.0) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("12ms", 0.012),
-        ("1s", 1.0),
-        ("6m0s", 360.0),
-        ("1m30.5s", 90.5),
-        ("1h2m3s", 3723.0),
-        ("1s500ms", 1.5),
-        ("6m", 360.0),
-        ("59.5", 59.5),
-        ("0", 0.0),
-        ("0s", 0.0),
-    ],
-)
-def test_durations(text: str, seconds: float):
-    assert duration(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "s", "-1s", "1 s", "soon", "1e9", "inf", "nan", "2026-11-29T00:00:00Z", "9" * 40, "1s\n", "١s"],
-)
-def test_no_durations(text: str):
-    assert duration(text) is None
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"x-ratelimit-remaining-requests": "0"},
-        {"x-ratelimit-reset-requests": "12s"},
-        {**NOTHING_LEFT, "x-ratelimit-remaining-requests": "-1"},
-        {**NOTHING_LEFT, "x-ratelimit-remaining-requests": "none"},
-        {**NOTHING_LEFT, "x-ratelimit-remaining-requests": "0.0"},
-        {**NOTHING_LEFT, "x-ratelimit-reset-requests": "soon"},
-        {**NOTHING_LEFT, "x-ratelimit-reset-requests": "0s"},
-    ],
-)
-def test_malformed_and_incomplete_headers_are_ignored(headers: dict[str, str]):
-    pace = Pace(6000, None)
-    pace.learn(headers, 100.0)
-    assert pace.wait(1, 100.0) == 0.0
-
-
-def test_a_limit_of_zero_or_minus_one_says_nothing():
-    for odd in ({"x-ratelimit-limit-requests": "0"}, {"x-ratelimit-remaining-requests": "-1"}):
-        pace = Pace(6000, None)
-        pace.learn({**NOTHING_LEFT, **odd}, 0.0)
-        assert pace.wait(1, 0.0) == 0.0

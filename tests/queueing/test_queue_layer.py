@@ -20,6 +20,7 @@ from gateway.queueing.upstream_queue import UpstreamQueue
 Task = asyncio.Task[Reply | Rejection]
 
 STREAM = cast(EventStream, object())
+LOCAL = Candidate("local", "up", b'"up"')
 
 
 class Scene(PipelineScene):
@@ -412,11 +413,11 @@ async def test_rate_07_a_large_call_neither_starves_nor_blocks_for_long():
 async def test_an_advertised_quota_holds_calls_and_a_better_quota_releases_them():
     scene = Scene(permits=10, pace=Pace(6000, None), hold=0.0)
     word = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"}
-    scene.queue_layer.learn("local", word)
+    scene.queue_layer.learn(LOCAL, word)
     first = await scene.start(scene.call())
     await scene.at(5.0)
     assert scene.sent == []
-    scene.queue_layer.learn("local", {**word, "x-ratelimit-remaining-requests": "1"})
+    scene.queue_layer.learn(LOCAL, {**word, "x-ratelimit-remaining-requests": "1"})
     await first
     await scene.served(scene.call())
     assert [at for _, at in scene.sent] == pytest.approx([5.0, 25.0], abs=0.01)
@@ -426,7 +427,7 @@ async def test_an_advertised_quota_holds_calls_and_a_better_quota_releases_them(
 @virtual
 async def test_an_upstream_without_a_rate_has_nothing_to_learn():
     scene = Scene(hold=0.0)
-    scene.queue_layer.learn("local", {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"})
+    scene.queue_layer.learn(LOCAL, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"})
     await scene.served(scene.call())
     assert scene.sent == [("a", 0.0)]
 

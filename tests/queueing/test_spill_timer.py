@@ -65,7 +65,7 @@ class World:
             UpstreamLoads(queues),
             PrefixMap(),
             RequestInspectors(lambda body: frozenset(), lambda *_: (), self.estimate),
-            lambda candidate, endpoint, now: self.attempt.breaker(candidate, endpoint).ready(now),
+            lambda call, candidate, now: self.attempt.breaker(candidate, call.request.endpoint).ready(now),
             lambda *labels: None,
             self.rng,
         )

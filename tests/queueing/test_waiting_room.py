@@ -466,7 +466,7 @@ def test_a_rejected_call_evicts_nobody():
     scene.room = WaitingRoom(1)
     newest = scene.queued("a", 2.0)
     assert scene.rejected(scene.arrive("b", 2.0, deadline=2.5)[1]).kind is DEADLINE_IN_QUEUE
-    assert list(scene.queue.keys["a"].interactive.waiters) == [newest]
+    assert list(scene.queue.models[""].keys["a"].interactive.waiters) == [newest]
 
 
 # Pacing.

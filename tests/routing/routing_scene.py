@@ -67,7 +67,7 @@ class RoutingScene:
             self.loads,
             self.prefixes,
             RequestInspectors(needs, prefix_hashes, self._estimate),
-            lambda candidate, endpoint, now: candidate not in self.unusable,
+            lambda call, candidate, now: candidate not in self.unusable,
             self._count,
             Random(seed),
         )

@@ -38,11 +38,11 @@ class Forward:
         max_answer: int,
         ticker: Ticker,
         reachability: TcpHealthChecker,
-        learn: Callable[[str, Mapping[str, str]], None],
+        learn: Callable[[Candidate, Mapping[str, str]], None],
         clock: Clock,
         estimate: Callable[[Call], object] | None = None,
     ) -> None:
-        """`learn(upstream, headers)` receives every answer's headers, which may carry the upstream's limits.
+        """`learn(candidate, headers)` receives every answer's headers, which may carry the model's limits.
 
         `estimate` fills in `call.usage.estimate` for answers without usage.
         """
@@ -76,7 +76,7 @@ class Forward:
                 if not usage_edits or not upstream.refuses_usage(exchange.status, error):
                     raise self._failure(exchange, upstream, call, error)
             else:
-                self._note_headers(exchange, upstream, call)
+                self._note_headers(exchange, call)
                 if not call.request.stream:
                     return await self._whole(exchange, upstream, call, route)
                 try:
@@ -101,7 +101,7 @@ class Forward:
         try:
             if not 200 <= exchange.status < 300:
                 raise self._failure(exchange, upstream, call, await self._error_body(exchange, upstream))
-            self._note_headers(exchange, upstream, call)
+            self._note_headers(exchange, call)
             reply = await self._stream(exchange, upstream, call, route, strip_usage=False)
         except BaseException:
             exchange.abort()
@@ -109,9 +109,9 @@ class Forward:
         upstream.stop_asking(candidate)
         return reply
 
-    def _note_headers(self, exchange: Exchange, upstream: UpstreamClient, call: Call) -> None:
+    def _note_headers(self, exchange: Exchange, call: Call) -> None:
         call.response.upstream_headers = _forwarded(exchange.headers)
-        self._learn(upstream.name, exchange.headers)
+        self._learn(call.routing.candidate, exchange.headers)
 
     async def _error_body(self, exchange: Exchange, upstream: UpstreamClient) -> bytes:
         body = b""
@@ -121,7 +121,7 @@ class Forward:
         return body
 
     def _failure(self, exchange: Exchange, upstream: UpstreamClient, call: Call, error: bytes) -> UpstreamFailure:
-        self._note_headers(exchange, upstream, call)
+        self._note_headers(exchange, call)
         _charge_failed(call, call.request.endpoint.answer(error))
         call.timing.answered_at = self._clock()
         # Redirects are not followed: they would forward the key.
