@@ -241,7 +241,7 @@ async def _month(folder: Path) -> tuple[Config, UsageSnapshot]:
     if config is None:
         raise AssertionError("the config is right")
     store = SqliteUsageStore(str(folder / "usage.db"))
-    ledger = Ledger(store, 3600.0)
+    ledger = Ledger(store, 3600.0, unix=lambda: BEGINS)
     await ledger.start()
     await Month(config, ledger).run()
     await ledger.stop()
@@ -256,7 +256,7 @@ def report() -> ReportFigures:
     with tempfile.TemporaryDirectory() as folder:
         config, books = asyncio.run(_month(Path(folder)))
     priced = list(prices(config, Pricing(lambda: BEGINS)))
-    return figures(books, PERIOD, priced, list(machines(config, books, PERIOD)))
+    return figures(books, PERIOD, priced, list(machines(config, books, PERIOD, PERIOD.ends)))
 
 
 def pages(found: ReportFigures) -> dict[str, str]:

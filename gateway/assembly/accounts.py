@@ -65,7 +65,7 @@ class Accounts:
         self.of: dict[str, LimitAccount] = {}
         self._all: dict[str, Account | SharedAccount] = {}  # also of keys that a reload removed
         store = usage_store(config)
-        self._ledger = Ledger(store, on_failure=metrics.usage_errors.inc) if store is not None else None
+        self._ledger = Ledger(store, on_failure=metrics.usage_errors.inc, unix=unix) if store is not None else None
         self._entries = LedgerEntries(self._ledger) if self._ledger is not None else None
         self._metrics = metrics
         self._shared: SharedLimits | None = None

@@ -47,7 +47,7 @@ class SavingsView:
             return AdminUnavailable(str(error))
         # In a thread, because it may import the price catalogue.
         priced = await asyncio.to_thread(_prices, config)
-        return as_json(figures(usage, period, priced, list(machines(config, usage, period))))
+        return as_json(figures(usage, period, priced, list(machines(config, usage, period, unix()))))
 
 
 def _prices(config: Config) -> list[Priced]:

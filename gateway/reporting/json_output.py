@@ -112,7 +112,7 @@ def _machine(machine: Machine) -> dict[str, object]:
     return {
         "upstream": machine.upstream,
         "usd_per_hour": usd(machine.hourly),
-        "hours_at_most": machine.hours,
+        "hours_at_most": round(machine.hours, 2),
         "usd_at_most": usd(machine.cost),
     }
 

@@ -3,6 +3,7 @@
 import argparse
 import datetime
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 DAYS = 30
 MAX_DAYS = 3660
@@ -23,6 +24,20 @@ class Period(NamedTuple):
     def days(self) -> int:
         """Number of days."""
         return (_date(self.last) - _date(self.first)).days + 1
+
+    @property
+    def begins(self) -> float:
+        """Unix seconds at which the first day begins."""
+        return self._midnight(_date(self.first))
+
+    @property
+    def ends(self) -> float:
+        """Unix seconds at which the last day ends."""
+        return self._midnight(_date(self.last) + datetime.timedelta(1))
+
+    def _midnight(self, date: datetime.date) -> float:
+        zone = datetime.UTC if self.zone == "UTC" else ZoneInfo(self.zone)
+        return datetime.datetime.combine(date, datetime.time.min, zone).timestamp()
 
 
 def last_days(text: str, today: str, zone: str) -> Period:

@@ -11,7 +11,7 @@ from gateway.pricing.resolver import CONFIG, Pricing
 from gateway.reporting.period import Period
 from gateway.usage.store import UsageSnapshot
 
-HOURS = 24
+_HOUR = 3600
 
 
 class Priced(NamedTuple):
@@ -34,12 +34,12 @@ class Machine(NamedTuple):
 
     upstream: str
     hourly: int
-    hours: int
+    hours: float
 
     @property
     def cost(self) -> int:
         """Nano-dollars if the machine ran all hours."""
-        return self.hourly * self.hours
+        return round(self.hourly * self.hours)
 
 
 def prices(config: Config, pricing: Pricing) -> Iterator[Priced]:
@@ -61,10 +61,10 @@ def _differ(a: Price, b: Price) -> bool:
     return any(abs(x - y) * 100 > max(x, y) for x, y in pairs if x is not None and y is not None)
 
 
-def machines(config: Config, usage: UsageSnapshot, period: Period) -> Iterator[Machine]:
-    """Yield the upstreams with a price per hour; their hours count from the first day with usage."""
-    first = min([row.day for row in usage.rows], default=None)
-    days = period._replace(first=first).days if first is not None else 0
+def machines(config: Config, usage: UsageSnapshot, period: Period, now: float) -> Iterator[Machine]:
+    """Yield the upstreams with a price per hour; their hours count from the first call until `now` (Unix seconds)."""
+    began = now if usage.first_call is None else usage.first_call
+    seconds = max(0.0, min(now, period.ends) - max(began, period.begins))
     for name, upstream in config.upstreams.items():
         if upstream.gpu_hour_usd is not None:
-            yield Machine(name, upstream.gpu_hour_usd, days * HOURS)
+            yield Machine(name, upstream.gpu_hour_usd, seconds / _HOUR)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gateway.core.call import TokenUsage
+from gateway.core.clock import Clock, unix
 from gateway.telemetry.logging import logger
 from gateway.usage.savings import Alternative, Saving, SavingsTotals
 from gateway.usage.store import (
@@ -22,6 +23,7 @@ from gateway.usage.store import (
     UsageSnapshot,
     UsageStore,
     UsageUnavailable,
+    earliest,
     flat,
     summed,
 )
@@ -36,7 +38,11 @@ class Ledger:
     """Usage by day, key, model and upstream: `start`, then `add` what each call used, then `stop`."""
 
     def __init__(
-        self, store: UsageStore, interval: float = 1.0, on_failure: Callable[[], object] = lambda: None
+        self,
+        store: UsageStore,
+        interval: float = 1.0,
+        on_failure: Callable[[], object] = lambda: None,
+        unix: Clock = unix,
     ) -> None:
         """`interval` is the time between two writes in seconds: a killed process loses at most that much.
 
@@ -45,6 +51,8 @@ class Ledger:
         self._store = store
         self._interval = interval
         self._on_failure = on_failure
+        self._unix = unix
+        self._first_call: int | None = None  # since the last write
         self._sums: dict[_RowKey, list[int]] = {}
         self.savings = SavingsTotals()
         """Savings of the same calls; replaced by a new object after each write."""
@@ -91,6 +99,8 @@ class Ledger:
         sums = self._sums.get(row_key)
         if sums is None:
             sums = self._sums[row_key] = [0] * len(UsageRow._fields[4:])
+            if self._first_call is None:
+                self._first_call = int(self._unix())
         total_input, output, cached, reasoning, written, _ = tokens
         sums[0] += last
         sums[1] += total_input
@@ -128,6 +138,7 @@ class Ledger:
                 summed(UsageRow, [*stored.rows, *_between(unwritten.rows, *days)]),
                 summed(Saving, [*stored.savings, *_between(unwritten.savings, *days)]),
                 summed(Alternative, [*stored.alternatives, *_between(unwritten.alternatives, *days)]),
+                earliest(stored.first_call, unwritten.first_call),
             )
 
     async def stop(self) -> None:
@@ -163,7 +174,7 @@ class Ledger:
         if (self._in_transit is None or await self._hand_over()) and self._sums:
             self._written += 1
             self._in_transit = self._batch(f"{self._name}-{self._written}")
-            self._sums, self.savings = {}, SavingsTotals()
+            self._sums, self.savings, self._first_call = {}, SavingsTotals(), None
             await self._hand_over()
 
     async def _hand_over(self) -> bool:
@@ -186,6 +197,7 @@ class Ledger:
             tuple(_bounded(UsageRow, ((*row_key, *sums) for row_key, sums in self._sums.items()))),
             tuple(_bounded(Saving, map(flat, self.savings.savings.values()))),
             tuple(_bounded(Alternative, map(flat, self.savings.alternatives.values()))),
+            self._first_call,
         )
 
     def _unwritten(self) -> UsageSnapshot:
@@ -194,6 +206,7 @@ class Ledger:
             [row for batch in batches for row in batch.rows],
             [saving for batch in batches for saving in batch.savings],
             [alternative for batch in batches for alternative in batch.alternatives],
+            earliest(*(batch.first_call for batch in batches)),
         )
 
     def _log_failure(self, error: UsageUnavailable) -> None:

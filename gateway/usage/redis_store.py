@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from importlib import resources
 from typing import Any, Final, Generic, TypeVar
@@ -64,6 +65,7 @@ class RedisUsageStore:
         self._client: Redis | None = None
         self._making_client = asyncio.Lock()
         self._tag = f"{prefix}:{{usage}}"
+        self._began = f"{self._tag}:first_call"
         self._script = resources.files(__package__).joinpath("usage_add.lua").read_bytes()
 
     async def open(self) -> None:
@@ -92,7 +94,7 @@ class RedisUsageStore:
         """Return rows and savings of these days; each day is read atomically."""
 
         async def read(client: Redis) -> UsageSnapshot:
-            snapshot = UsageSnapshot([], [], [])
+            snapshot = UsageSnapshot([], [], [], await self._first_call(client))
             for day in await self._days(client, first_day, last_day):
                 transaction = client.pipeline(transaction=True)
                 queue: Callable[..., object] = transaction.execute_command  # untyped in redis-py
@@ -114,9 +116,11 @@ class RedisUsageStore:
         days: dict[str, list[str | bytes | int]] = {}
 
         def put(number: int, day: str, fields: Iterable[tuple[bytes, int]]) -> None:
-            arguments = days.setdefault(day, [day, _MARKER_TTL_S])
+            arguments = days.setdefault(day, [day, _MARKER_TTL_S, first_call])
             for field, count in fields:
                 arguments += (number, field, count)
+
+        first_call = "" if batch.first_call is None else batch.first_call
 
         for row in batch.rows:
             put(1, row.day, _USAGE.fields(row))
@@ -125,11 +129,19 @@ class RedisUsageStore:
         for alternative in batch.alternatives:
             put(3, alternative.day, _ALTERNATIVES.fields(alternative))
         for day, arguments in days.items():
-            keys = [*self._hashes(day), f"{self._tag}:days", f"{self._tag}:batch:{batch.id}:{day}"]
+            keys = [*self._hashes(day), f"{self._tag}:days", f"{self._tag}:batch:{batch.id}:{day}", self._began]
             await self._run(partial(self._add, keys, arguments))
 
     async def _add(self, keys: list[str], arguments: list[str | bytes | int], client: Redis) -> None:
         await client.register_script(self._script)(keys, arguments)
+
+    async def _first_call(self, client: Redis) -> int | None:
+        """When the first call ended; its day, where an earlier version wrote it."""
+        stored = (await _do(client, "GET", self._began) or b"").decode()
+        if stored.isdigit():
+            return int(stored)
+        day = stored or min(await self._days(client, "", "9999"), default="")
+        return int(datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp()) if day else None
 
     async def _days(self, client: Redis, first: str, last: str) -> list[str]:
         days = [member.decode() for member in await _do(client, "SMEMBERS", f"{self._tag}:days")]

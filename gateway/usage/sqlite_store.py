@@ -56,6 +56,10 @@ _FORMATS: Final = (
         PRIMARY KEY (day, model, role, name)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE ledger (first_call INTEGER NOT NULL);
+    INSERT INTO ledger SELECT CAST(strftime('%s', min(day)) AS INTEGER) FROM usage HAVING min(day) IS NOT NULL;
+    """,
 )
 _VERSION: Final = len(_FORMATS)
 
@@ -84,6 +88,9 @@ class _Table(Generic[UsageEntry]):
 _USAGE: Final = _Table[UsageRow]("usage", UsageRow, UsageRow._fields)
 _SAVINGS: Final = _Table[Saving]("savings", Saving, Saving.__struct_fields__)
 _ALTERNATIVES: Final = _Table[Alternative]("alternatives", Alternative, Alternative.__struct_fields__)
+_BEGIN: Final = """
+    INSERT INTO ledger SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM ledger WHERE first_call <= ?1)
+"""
 _NOT_A_DATABASE: Final = {"SQLITE_NOTADB", "SQLITE_CORRUPT"}
 
 
@@ -126,6 +133,7 @@ class SqliteUsageStore:
                 _USAGE.find(connection, days),
                 _SAVINGS.find(connection, days),
                 _ALTERNATIVES.find(connection, days),
+                connection.execute("SELECT min(first_call) FROM ledger").fetchone()[0],
             )
             connection.execute("COMMIT")
             return snapshot
@@ -140,6 +148,8 @@ class SqliteUsageStore:
             _USAGE.add(connection, batch.rows)
             _SAVINGS.add(connection, batch.savings)
             _ALTERNATIVES.add(connection, batch.alternatives)
+            if batch.first_call is not None:
+                connection.execute(_BEGIN, [batch.first_call])
             connection.execute("COMMIT")
 
         await self._run(write)

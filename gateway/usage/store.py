@@ -39,20 +39,25 @@ UsageEntry = TypeVar("UsageEntry", UsageRow, Saving, Alternative)
 
 
 class UsageSnapshot(NamedTuple):
-    """All stored entries of some days."""
+    """All stored entries of some days. `first_call` is when the first call of any day ended, in Unix seconds."""
 
     rows: list[UsageRow]
     savings: list[Saving]
     alternatives: list[Alternative]
+    first_call: int | None = None
 
 
 class UsageBatch(NamedTuple):
-    """Entries to add to a store. `id` is unique among the batches of all processes."""
+    """Entries to add to a store. `id` is unique among the batches of all processes.
+
+    `first_call` is when its first call ended, in Unix seconds.
+    """
 
     id: str
     rows: tuple[UsageRow, ...]
     savings: tuple[Saving, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    first_call: int | None = None
 
 
 class UsageUnavailable(Exception):
@@ -83,6 +88,11 @@ class UsageStore(Protocol):
 
     async def close(self) -> None:
         """Release all resources; raises nothing."""
+
+
+def earliest(*moments: int | None) -> int | None:
+    """Return the smallest of the moments that are known."""
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def flat(entry: UsageRow | Saving | Alternative) -> tuple[Any, ...]:

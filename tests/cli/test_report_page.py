@@ -18,7 +18,7 @@ from gateway.pricing.resolver import Pricing
 from gateway.reporting.figures import ReportFigures, figures
 from gateway.reporting.json_output import as_json
 from gateway.reporting.period import Period
-from gateway.reporting.sources import Machine, Priced, prices
+from gateway.reporting.sources import Machine, Priced, machines, prices
 from gateway.usage.savings import BASELINE, CALL_PARTS, CANDIDATE, Alternative, Saving
 from gateway.usage.savings_breakdown import Single
 from gateway.usage.store import UsageRow, UsageSnapshot
@@ -184,12 +184,50 @@ def test_a_model_that_no_single_candidate_could_serve_has_no_best_single():
 
 
 def test_machine_costs_are_listed_beside_the_savings():
-    machine = Machine("local", 2 * NANO, 24)
+    machine = Machine("local", 2 * NANO, 24.0)
     found = figures(usage(), PERIOD, [Priced("small", "bare", "s", Price(0, 0, 0), "self-hosted")], [machine])
     page = Page(found, "en").text()
     assert "- local: 2 USD an hour for 24 hours, 48.0000 USD" in page
-    assert "the difference to the baseline is -41.0000 USD" in page
+    assert "Including it, 41.0000 USD more was paid than at the baseline." in page
     assert "`bare` has a token price of 0 and no `gpu_hour_usd`" in page
+    cheap = figures(usage(), PERIOD, [], [machine._replace(hourly=NANO // 8, hours=1.25)])
+    page = Page(cheap, "en").text()
+    assert "- local: 0.125 USD an hour for 1.25 hours, 0.1563 USD" in page
+    assert "Including it, 6.8438 USD less was paid than at the baseline." in page
+
+
+SEOUL = 9 * 3600
+BEGINS = 1_795_824_000 - SEOUL
+"""Unix seconds at which PERIOD begins."""
+HOUR = 3600
+
+
+@pytest.mark.parametrize(
+    ("first_call", "now", "hours"),
+    [
+        (None, BEGINS + HOUR, 0.0),
+        (BEGINS + 7 * HOUR, BEGINS + 7 * HOUR + 60, 1 / 60),  # a minute, though the day has run for seven hours
+        (BEGINS + 7 * HOUR, BEGINS + 9 * HOUR, 2.0),
+        (BEGINS - 500 * HOUR, BEGINS + 9 * HOUR, 9.0),
+        (BEGINS - 500 * HOUR, BEGINS + 500 * HOUR, 72.0),
+        (BEGINS + 70 * HOUR, BEGINS + 500 * HOUR, 2.0),
+        (BEGINS + 100 * HOUR, BEGINS + 500 * HOUR, 0.0),  # after the period
+        (BEGINS + 2 * HOUR, BEGINS + HOUR, 0.0),  # the clock was set back
+    ],
+)
+def test_a_machine_counts_from_the_first_call_to_now_within_the_period(
+    tmp_path: Path, first_call: int | None, now: float, hours: float
+):
+    file = tmp_path / "sluice.yaml"
+    file.write_text(
+        "upstreams: {local: {base_url: 'http://127.0.0.1:9/v1', kind: vllm, gpu_hour_usd: 1.2}}\n"
+        "models: {small: {candidates: [{upstream: local}]}}\n"
+    )
+    config = load(file, {}).config
+    assert config is not None
+    [machine] = machines(config, usage()._replace(first_call=first_call), PERIOD, now)
+    assert machine.hours == pytest.approx(hours)
+    assert machine.cost == round(1.2 * NANO * hours)
 
 
 def test_each_bar_of_the_chart_starts_where_the_last_one_ended():

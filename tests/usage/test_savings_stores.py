@@ -24,7 +24,10 @@ DAY, NEXT_DAY = "2026-11-29", "2026-11-30"
 ROW = UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000)
 SAVING = Saving(DAY, "team-a", "small", "local", *range(1, 22))
 ALTERNATIVE = Alternative(DAY, "small", "alone", "local/up-small", 1, 2000)
-SNAPSHOT = UsageSnapshot([ROW], [SAVING], [ALTERNATIVE])
+BEGAN = 1_795_950_000
+"""Unix seconds on that day; it begins, in UTC, at BEGINS."""
+BEGINS = 1_795_910_400
+SNAPSHOT = UsageSnapshot([ROW], [SAVING], [ALTERNATIVE], BEGAN)
 
 WRITER = """
 import asyncio, sys
@@ -36,7 +39,7 @@ DAY = "2026-11-29"
 BATCH = UsageBatch(
     "", (UsageRow(DAY, "team-a", "small", "local", 1, 10, 5, 4, 2, 1000),),
     (Saving(DAY, "team-a", "small", "local", *range(1, 22)),),
-    (Alternative(DAY, "small", "alone", "local/up-small", 1, 2000),),
+    (Alternative(DAY, "small", "alone", "local/up-small", 1, 2000),), 1_795_950_000,
 )
 
 async def main(path, times):
@@ -62,6 +65,24 @@ FORMATS = {
         ALTER TABLE usage ADD COLUMN estimated INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE usage ADD COLUMN unpriced INTEGER NOT NULL DEFAULT 0;
     """,
+    3: """
+        CREATE TABLE savings (
+            day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL,
+            compared INTEGER NOT NULL, uncompared INTEGER NOT NULL, failed INTEGER NOT NULL,
+            elsewhere INTEGER NOT NULL, baseline INTEGER NOT NULL, cheapest INTEGER NOT NULL,
+            plain INTEGER NOT NULL, paid INTEGER NOT NULL, waste INTEGER NOT NULL, hits INTEGER NOT NULL,
+            hit_input INTEGER NOT NULL, hit_output INTEGER NOT NULL, hit_baseline INTEGER NOT NULL,
+            shared INTEGER NOT NULL, shared_input INTEGER NOT NULL, shared_output INTEGER NOT NULL,
+            shared_baseline INTEGER NOT NULL, merged INTEGER NOT NULL, spared INTEGER NOT NULL,
+            unpriced_input INTEGER NOT NULL, unpriced_output INTEGER NOT NULL,
+            PRIMARY KEY (day, key, model, upstream)
+        ) WITHOUT ROWID;
+        CREATE TABLE alternatives (
+            day TEXT NOT NULL, model TEXT NOT NULL, role TEXT NOT NULL, name TEXT NOT NULL,
+            requests INTEGER NOT NULL, nano_usd INTEGER NOT NULL,
+            PRIMARY KEY (day, model, role, name)
+        ) WITHOUT ROWID;
+    """,
 }
 """The schema of each earlier format; a copy, so that a change of the original fails."""
 
@@ -71,11 +92,13 @@ def times(snapshot: UsageSnapshot, count: int) -> UsageSnapshot:
         summed(UsageRow, snapshot.rows * count),
         summed(Saving, snapshot.savings * count),
         summed(Alternative, snapshot.alternatives * count),
+        snapshot.first_call,
     )
 
 
 def batch(name: str, snapshot: UsageSnapshot = SNAPSHOT) -> UsageBatch:
-    return UsageBatch(name, tuple(snapshot.rows), tuple(snapshot.savings), tuple(snapshot.alternatives))
+    entries = tuple(snapshot.rows), tuple(snapshot.savings), tuple(snapshot.alternatives)
+    return UsageBatch(name, *entries, snapshot.first_call)
 
 
 async def check_adding(store: UsageStore) -> None:
@@ -83,11 +106,11 @@ async def check_adding(store: UsageStore) -> None:
     other = [one._replace(day=NEXT_DAY) for one in SNAPSHOT.rows]
     await store.add(batch("1"))
     await store.add(batch("2"))
-    await store.add(UsageBatch("3", tuple(other), (Saving(NEXT_DAY, "k", "m", "u", paid=7),)))
+    await store.add(UsageBatch("3", tuple(other), (Saving(NEXT_DAY, "k", "m", "u", paid=7),), (), BEGAN + 80_000))
     assert await store.snapshot(DAY, DAY) == times(SNAPSHOT, 2)
     both = await store.snapshot(DAY, NEXT_DAY)
-    assert [len(kind) for kind in both] == [2, 2, 1]
-    assert await store.snapshot("2026-11-01", "2026-11-28") == UsageSnapshot([], [], [])
+    assert [len(kind) for kind in both[:3]] == [2, 2, 1]
+    assert await store.snapshot("2026-11-01", "2026-11-28") == UsageSnapshot([], [], [], BEGAN)
     assert await store.rows(DAY, DAY) == times(SNAPSHOT, 2).rows
 
 
@@ -119,10 +142,11 @@ async def test_entries_of_an_earlier_version_in_redis_are_read_and_added_to(redi
         redis_server.command("HSET", f"{tag}:day:{DAY}", field, str(number))
     store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
     assert await store.snapshot(DAY, DAY) == UsageSnapshot(
-        [UsageRow(DAY, "team-a", "small", "local", 1, 10, 0, 0, 0, 9)], [], []
+        [UsageRow(DAY, "team-a", "small", "local", 1, 10, 0, 0, 0, 9)], [], [], BEGINS
     )
     await store.add(batch("1"))
     found = await store.snapshot(DAY, DAY)
+    assert found.first_call == BEGINS
     assert (found.rows[0].requests, found.rows[0].cost, found.savings) == (2, 1009, [SAVING])
     await store.close()
 
@@ -140,10 +164,36 @@ async def test_a_file_of_an_earlier_format_is_migrated(tmp_path: Path, version: 
     store = SqliteUsageStore(str(path))
     await store.open()
     before = UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)
-    assert await store.snapshot(DAY, DAY) == UsageSnapshot([before], [], [])
+    assert await store.snapshot(DAY, DAY) == UsageSnapshot([before], [], [], BEGINS)
     await store.add(batch("1"))
-    assert await store.snapshot(DAY, DAY) == SNAPSHOT._replace(rows=summed(UsageRow, [before, ROW]))
+    assert await store.snapshot(DAY, DAY) == SNAPSHOT._replace(rows=summed(UsageRow, [before, ROW]), first_call=BEGINS)
     await store.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_the_earliest_first_call_of_all_batches_is_kept(tmp_path: Path, redis_server: RedisServer, kind: str):
+    """A process that could not write for a while may be the first one all the same."""
+    sqlite = SqliteUsageStore(str(tmp_path / "usage.db"))
+    store = sqlite if kind == "sqlite" else RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
+    assert (await store.snapshot(DAY, DAY)).first_call is None
+    for number, moment in enumerate((BEGAN, BEGAN - 60, BEGAN + 60)):
+        await store.add(batch(str(number), SNAPSHOT._replace(first_call=moment)))
+    assert (await store.snapshot(NEXT_DAY, NEXT_DAY)).first_call == BEGAN - 60
+    await store.close()
+
+
+async def test_the_ledger_notes_when_the_first_call_ended(tmp_path: Path):
+    store, moments = FailingStore(tmp_path / "usage.db"), iter([BEGAN, BEGAN + 5])
+    ledger = Ledger(store, 3600.0, unix=lambda: float(next(moments)))
+    await ledger.start()
+    assert (await ledger.snapshot(DAY, DAY)).first_call is None
+    spend(ledger, 40)
+    spend(ledger, 2)
+    assert (await ledger.snapshot(DAY, DAY)).first_call == BEGAN
+    await ledger.stop()
+    again = SqliteUsageStore(str(tmp_path / "usage.db"))
+    assert (await again.snapshot(DAY, DAY)).first_call == BEGAN
+    await again.close()
 
 
 async def test_two_processes_lose_nothing(tmp_path: Path):
@@ -182,7 +232,7 @@ def spend(ledger: Ledger, paid: int) -> None:
 
 
 def sums(snapshot: UsageSnapshot) -> tuple[int, int, int]:
-    [row], [saving], [alternative] = snapshot
+    [row], [saving], [alternative] = snapshot[:3]
     return row.cost, saving.paid, alternative.cost
 
 
@@ -196,7 +246,7 @@ async def test_the_ledger_includes_unwritten_savings(tmp_path: Path):
     assert sums(await ledger.snapshot(DAY, DAY)) == (1040, 1040, 2040)
     spend(ledger, 2)
     assert sums(await ledger.snapshot(DAY, DAY)) == (1042, 1042, 2042)
-    assert await ledger.snapshot(NEXT_DAY, NEXT_DAY) == UsageSnapshot([], [], [])
+    assert (await ledger.snapshot(NEXT_DAY, NEXT_DAY))[:3] == ([], [], [])
     store.trouble = False
     await ledger.stop()
     again = SqliteUsageStore(str(tmp_path / "usage.db"))

@@ -72,15 +72,15 @@ class Page:
                     "machine",
                     upstream=machine.upstream,
                     hourly=usd(machine.hourly),
-                    hours=f"{machine.hours:,}",
+                    hours=f"{machine.hours:,.2f}".removesuffix("0").removesuffix(".0"),
                     cost=self._usd(machine.cost),
                 )
                 for machine in report.machines
             ]
-            net = self._usd(report.saved - report.machine_cost)
+            net = report.saved - report.machine_cost
             yield self._say("machines")
             yield "\n".join(lines)
-            yield self._say("machines_net", net=net)
+            yield self._say("machines_net" if net >= 0 else "machines_net_more", net=self._usd(abs(net)))
         free = {row.upstream for row in report.prices if row.price == FREE} - hourly
         if free:
             yield self._say("free", upstreams=", ".join(f"`{upstream}`" for upstream in sorted(free)))

@@ -69,8 +69,9 @@ def run(
             print(problem, file=err)
         return 2
     config = loaded.config
+    now = clock()
     try:
-        period = _period(options, config, clock())
+        period = _period(options, config, now)
         # A missing file is not created.
         exists = config.usage.store != "sqlite" or os.path.exists(config.usage.path)
         usage = asyncio.run(_read_usage(config, period)) if exists else UsageSnapshot([], [], [])
@@ -84,7 +85,7 @@ def run(
         print("sluice report: usage is not recorded; set usage.store to sqlite or redis", file=err)
         return 2
     priced = list(prices(config, Pricing(clock)))
-    _write(figures(usage, period, priced, list(machines(config, usage, period))), options, out)
+    _write(figures(usage, period, priced, list(machines(config, usage, period, now))), options, out)
     return 0
 
 
