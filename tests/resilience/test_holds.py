@@ -1,10 +1,11 @@
 """Who is on hold: by upstream and model, by endpoint, or a whole account."""
 
-from gateway.core.call import CHAT, EMBEDDINGS, Candidate
+from gateway.core.call import Candidate
 from gateway.queueing.advertised_quota import Quota
 from gateway.resilience.holds import Holds
 
 NOW = 100.0
+CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 
 
 def candidate(upstream: str, model: str) -> Candidate:
