@@ -19,7 +19,6 @@ from gateway.config.scalars import (
     Count,
     Digest,
     Flag,
-    Fraction,
     HeaderName,
     HeaderText,
     Heartbeat,
@@ -30,9 +29,11 @@ from gateway.config.scalars import (
     Path,
     PositiveSeconds,
     Prefix,
+    Ratio,
     RedisPassword,
     RedisUrl,
     Seconds,
+    ShareScalar,
     TcpPort,
     Timezone,
     TokenPrice,
@@ -258,7 +259,7 @@ class RetryConfig(Section, frozen=True, kw_only=True):
     """Attempts per model, the ratio of the retry budget, and the bounds of the back-off in seconds."""
 
     attempts: Count = 2
-    budget: Fraction = 0.1
+    budget: Ratio = 0.1
     backoff_base: Seconds = 0.05
     backoff_max: Seconds = 2.0
 
@@ -281,7 +282,7 @@ class TracesConfig(Section, frozen=True, kw_only=True):
     """Whether spans are exported, and the sampling ratio of requests without a `traceparent`."""
 
     enabled: Flag = False
-    sample: Fraction = 1.0
+    sample: ShareScalar = 1.0
 
 
 class Config(Section, frozen=True, kw_only=True):

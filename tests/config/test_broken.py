@@ -90,6 +90,10 @@ BROKEN = {
             "usage.path": "must be the path of a file",
         },
     ),
+    "shares above the whole": (
+        MINIMAL + "traces: {sample: 1.5}\nretry: {budget: 1.5}\n",
+        {"traces.sample": 'must be a number from 0 to 1, such as 0.3; found "1.5"'},
+    ),
     "addresses of upstreams": (
         "upstreams:\n  a: {base_url: localhost:8000}\n  b: {base_url: 'http://'}\n"
         "  c: {base_url: 'http://h/v1?a=b'}\n"
