@@ -325,6 +325,7 @@ class BatchingLayer:
         key = (call.request.model, call.request.endpoint, parsed.output, upstream)
         profile = self.profiles.get(key)
         if profile is None:
+            key = (key[0], str(key[1]), *key[2:])  # plain text, which views and files can encode
             profile = self.profiles[key] = BatchProfile(upstream, policy.limits, policy.modes, self._learned(key))
         return profile
 
