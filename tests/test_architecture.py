@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "reporting": "config core http pricing usage",
     "assembly": "batching cache config context_window core http limits pipeline pricing queueing "
     "reporting resilience routing telemetry usage wire",
-    "process": "assembly config core http telemetry usage",
+    "process": "assembly config core http resilience telemetry usage",
     "cli": "assembly config core http pricing process redis reporting routing telemetry usage wire",
     "__main__": "cli",
 }

@@ -25,6 +25,7 @@ from gateway.http.server.connection import Connection
 from gateway.http.server.handler import RequestHandler
 from gateway.http.server.listener import Listener
 from gateway.http.server.streaming_response import DRAIN_NOTE
+from gateway.resilience.last_failures import FailureRun, LastFailures
 from gateway.telemetry import logging as log
 from gateway.telemetry.collectors import BudgetCollector, ReloadCollector, UpstreamCollector, UpstreamStatus
 from gateway.telemetry.metrics import BREAKER, Metrics
@@ -183,6 +184,7 @@ class Gateway:
             name: {
                 "state": self._state(name),
                 "last_error": self._last_error(name, now),
+                "failures": self._failures(name, now),
                 "in_flight": status.in_flight,
                 "waiting": status.waiting,
                 "oldest_s": round(status.oldest_s, 3),
@@ -196,17 +198,24 @@ class Gateway:
 
     def _state(self, upstream: str) -> str:
         reachable = self._pipeline.reachability.of(upstream)
-        if reachable is not False and self._pipeline.attempt.health[upstream].breakers.failures.failing:
+        if reachable is not False and self._last_failures(upstream).run.failing:
             return "failing"
         return {True: "up", False: "down", None: "unknown"}[reachable]
 
     def _last_error(self, upstream: str, now: float) -> dict[str, str] | None:
         """Why the last failed attempt failed, and when."""
-        failures = self._pipeline.attempt.health[upstream].breakers.failures
-        if not failures.sentence:
+        last_at = self._failures(upstream, now).last_at
+        if last_at is None:
             return None
-        at = datetime.datetime.fromtimestamp(self._unix() - (now - failures.at), datetime.UTC)
-        return {"at": at.isoformat(timespec="seconds"), "message": failures.sentence}
+        at = datetime.datetime.fromtimestamp(last_at, datetime.UTC)
+        return {"at": at.isoformat(timespec="seconds"), "message": self._last_failures(upstream).sentence}
+
+    def _failures(self, upstream: str, now: float) -> FailureRun:
+        """The failures since the last answer, in Unix seconds."""
+        return self._last_failures(upstream).run.moved(self._unix() - now)
+
+    def _last_failures(self, upstream: str) -> LastFailures:
+        return self._pipeline.attempt.health[upstream].breakers.failures
 
     async def _show_budgets(self, query: Mapping[str, str]) -> object:
         return {key: BudgetView.of(status) for key, status in self._accounts.budget_statuses().items()}

@@ -322,10 +322,10 @@ class BatchingLayer:
 
     def _profile(self, call: Call, parsed: merge.Mergeable, policy: BatchPolicy) -> BatchProfile:
         upstream = call.routing.candidate.upstream
-        key = (call.request.model, call.request.endpoint, parsed.output, upstream)
+        key: ProfileKey = (call.request.model, call.request.endpoint, parsed.output, upstream)
         profile = self.profiles.get(key)
         if profile is None:
-            key = (key[0], str(key[1]), *key[2:])  # plain text, which views and files can encode
+            key = (call.request.model, str(call.request.endpoint), parsed.output, upstream)  # views encode plain text
             profile = self.profiles[key] = BatchProfile(upstream, policy.limits, policy.modes, self._learned(key))
         return profile
 

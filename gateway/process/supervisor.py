@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from gateway.http.server.admin import View, application
 from gateway.process.dead_worker_metrics import collect, fold
 from gateway.process.lifecycle import Signals, abort_process, cannot_listen, listening
 from gateway.process.worker_handle import WorkerProcess
+from gateway.resilience.last_failures import FailureRun, combined_run
 from gateway.telemetry import logging as log
 from gateway.telemetry.collectors import BudgetCollector, ReloadCollector, UpstreamCollector, UpstreamStatus
 from gateway.telemetry.logging import logger
@@ -269,10 +270,11 @@ class Supervisor:
         return {key: combined(statuses) for key, statuses in reported.items()}
 
     async def _upstreams(self) -> dict[str, "_Upstream"]:
-        """Calls added up; the state by `_STATES`, the breaker's worst, the latest error."""
+        """Calls added up; the state by `_combined`, the breaker's worst, the latest error."""
         upstreams = self._config.upstreams  # a reload may replace the config while the workers answer
         merged = {name: _Upstream("unknown", 0, 0, 0.0, BREAKER[0]) for name in upstreams}
         done: dict[str, WorkDone] = {}
+        reported: dict[str, list[_Upstream]] = {name: [] for name in upstreams}
         for answer in await self._ask_all("/admin/upstreams"):
             views = msgspec.json.decode(answer[1], type=dict[str, _Upstream]) if answer is not None else {}
             for name, upstream in views.items():
@@ -286,8 +288,10 @@ class Supervisor:
                 total.engine = total.engine or upstream.engine
                 if upstream.machine:
                     done[name] = done.get(name, WorkDone()).combined(WorkDone(**upstream.machine["done"]))
-                total.state = max(total.state, upstream.state, key=_STATES.index)
+                reported[name].append(upstream)
                 total.last_error = max(total.last_error, upstream.last_error, key=_when)
+        for name, views_of_one in reported.items():
+            merged[name].state, merged[name].failures = _combined(views_of_one)
         for name, work in done.items():
             price = upstreams[name].gpu_hour_usd
             if price is not None:
@@ -310,8 +314,17 @@ def _make_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="sluice-", dir=parent if short else "/tmp"))
 
 
-_STATES = ("unknown", "down", "up", "failing")
-"""The states of an upstream: of what the workers report, the last counts. A worker with no calls says `up`."""
+_STATES = ("unknown", "down", "up")
+"""The states of an upstream besides `failing`: of what the workers report, the last counts."""
+
+
+def _combined(reported: Sequence["_Upstream"]) -> tuple[str, FailureRun]:
+    """What several workers report of an upstream, as if it were one: it is `failing` if all their calls fail."""
+    run = combined_run(upstream.failures for upstream in reported)
+    # A worker that finds it failing can connect to it.
+    states = ["up" if upstream.state == "failing" else upstream.state for upstream in reported]
+    state = max(states, key=_STATES.index, default="unknown")
+    return "failing" if state != "down" and run.failing else state, run
 
 
 def _when(error: dict[str, str] | None) -> str:
@@ -324,6 +337,7 @@ class _Upstream(msgspec.Struct):
     waiting: int
     oldest_s: float
     breaker: str
+    failures: FailureRun = FailureRun()
     last_error: dict[str, str] | None = None
     engine: dict[str, float | None] | None = None
     machine: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET

@@ -119,7 +119,7 @@ class AttemptRunner:
         if not isinstance(reply, Reply):
             breakers.of(model, endpoint).record("none", now, permit)
         elif reply.stream is None:
-            breakers.failures.answered()
+            breakers.failures.answered(now)
             breakers.record_success(model, endpoint, now, permit)
             self.succeeded[candidate.upstream](1)
         else:
@@ -196,7 +196,7 @@ class _StreamEnd:
         self._attempt.metrics.attempt(upstream, result)(1)
         breakers = self._attempt.health[upstream].breakers
         if result == "success":
-            breakers.failures.answered()
+            breakers.failures.answered(now)
         if result == "retryable":
             sentence = f"Upstream `{upstream}` did not finish a stream."
             if call.response.error is not None:

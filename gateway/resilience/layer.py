@@ -51,8 +51,10 @@ def attempts(attempt: AttemptRunner) -> Layer:
                 breaker.record("success", now, permit)
                 if health.breakers.troubled:
                     health.breakers.answered(breaker, now)
-                if health.breakers.failures.unanswered:
-                    health.breakers.failures.answered()
+                failures = health.breakers.failures
+                failures.answered_at = now
+                if failures.unanswered:
+                    failures.answered(now)
                 attempt.succeeded[candidate.upstream](1)
                 return reply
             attempt.answered(call, candidate, permit, reply)

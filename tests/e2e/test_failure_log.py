@@ -280,3 +280,8 @@ async def test_with_several_workers_the_state_and_the_last_error_are_shown_too(
         assert shown["last_error"]["message"] == "Upstream `local` answered with status 500."
         assert (await asyncio.to_thread(gateway.metrics)).value("sluice_upstream_up") == 1
         assert '"level":"warning","msg":"request"' in gateway.log
+        upstream.always(replies.chat())
+        for _ in range(4):  # whichever worker answers, the failure of the other one is over
+            assert (await call(gateway.port, "POST", CHAT, C0)).status == 200
+            shown = (await call(gateway.admin_port, "GET", "/admin/upstreams")).json()["local"]
+            assert (shown["state"], shown["failures"]["count"]) == ("up", 0)
