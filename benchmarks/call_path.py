@@ -144,16 +144,21 @@ class Path:
 
     async def start(self) -> None:
         """Build the gateway; its listening sockets are never used."""
-        self._gateway = Gateway(self.config())
+        config = self.config()
+        self._gateway = Gateway(config)
         await self._gateway.start()
         self._loop = asyncio.get_running_loop()
-        transport = cast(Any, self._gateway.upstream_transport("fake"))
-        upstream = H1Connection(transport, "fake")
-        upstream.connection_made(FakeTransport(lambda _: self._deliver(upstream)))
-        transport.release(upstream)
+        for name in config.upstreams:
+            self._connect(name)
         self._client = self._gateway.accept()
         self._client.connection_made(FakeTransport(self._taken))
         await asyncio.sleep(0)
+
+    def _connect(self, name: str) -> None:
+        transport = cast(Any, self._gateway.upstream_transport(name))
+        upstream = H1Connection(transport, name)
+        upstream.connection_made(FakeTransport(lambda _: self._deliver(upstream)))
+        transport.release(upstream)
 
     def _deliver(self, upstream: H1Connection) -> None:
         """Deliver one piece in each turn of the event loop, as sockets do."""

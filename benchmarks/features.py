@@ -146,5 +146,5 @@ async def main(sizes: Sequence[int], rounds: int, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    (sizes, rounds, names) = arguments(__doc__, sizes=[900, 64_000, 1_000_000], rounds=30, features=list(FEATURES))
-    uvloop.run(main(sizes, rounds, names))
+    (rounds,) = arguments(__doc__, rounds=20)
+    uvloop.run(main((900, 64_000, 1_000_000), rounds, list(FEATURES)))

@@ -15,10 +15,11 @@ _Whole = int | float | _Text | _Other
 ABSENT: Final = Raw(b"")
 
 
-class RequestFields(Struct, gc=False):
+class RequestFields(Struct, dict=True):
     """Values of top-level members; None, or ABSENT for those kept as JSON, where the member is missing.
 
     Decoding checks the numbers. A member that an endpoint does not have is never set by its clients, or ignored.
+    `dict=True`: readers may keep there what they have decoded of a member.
     """
 
     model: Any = None

@@ -6,21 +6,19 @@ has no boundaries; its prefixes end every BLOCK bytes, like the blocks of an eng
 The hashes are Python's: 64 bits, salted per process, so that clients cannot aim at collisions.
 """
 
-import re
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec import Raw
 
 from gateway.core.request_fields import ABSENT, RequestFields
+from gateway.wire.request_body import turns_of
 
 MIN_LENGTH: Final = 512
 """Bytes below which a prefix is not tracked: a few blocks of an engine's cache."""
 BLOCK: Final = 1024
 _MAX_PREFIXES: Final = 64
 """Number of prefixes per request; the longest ones are used."""
-
-_INSTRUCTIONS = re.compile(rb'\{\s*"role"\s*:\s*"(?:system|developer)"')
 
 
 class PrefixHashes(NamedTuple):
@@ -34,7 +32,12 @@ class PrefixHashes(NamedTuple):
 NONE: Final = PrefixHashes([], [], 1)
 
 
-_decode = msgspec.json.Decoder(list[Raw]).decode
+_INSTRUCTIONS: Final = (b'"system"', b'"developer"')
+_NONE: Final = Raw(b"null")
+_SAMPLED: Final = 16 * 1024
+"""Bytes of a value from which only samples of it are hashed: equal samples and lengths mean equal texts here."""
+_SAMPLE: Final = 1024
+_SAMPLES: Final = 8
 
 
 def prefix_hashes(fields: RequestFields | None, owner: str) -> PrefixHashes:
@@ -45,24 +48,39 @@ def prefix_hashes(fields: RequestFields | None, owner: str) -> PrefixHashes:
     """
     if fields is None:
         return NONE
-    messages, prompt, tools = bytes(fields.messages), bytes(fields.prompt), bytes(fields.tools)
-    if len(messages) + len(prompt) + len(tools) < MIN_LENGTH:
+    tools, length = fields.tools, len(memoryview(fields.tools))
+    size = len(memoryview(fields.messages)) + len(memoryview(fields.prompt)) + length
+    if size < MIN_LENGTH:
         return NONE
-    chat = fields.messages is not ABSENT
-    try:
-        pieces = list(map(bytes, _decode(messages))) if chat else _blocks(prompt)
-    except (msgspec.DecodeError, RecursionError):
-        return NONE
-    chain, end, past_instructions = hash((owner, tools)), len(tools), not chat
+    chain = hash((owner, _hash(tools)))
     hashes, ends = [], []
-    for piece in pieces:
-        chain = hash((chain, piece))
-        end += len(piece)
-        past_instructions = past_instructions or _INSTRUCTIONS.match(piece) is None
-        if past_instructions and end >= MIN_LENGTH:
+    if fields.messages is ABSENT:
+        for block in _blocks(bytes(fields.prompt)):
+            chain = hash((chain, block))
+            length += len(block)
             hashes.append(chain)
-            ends.append(end)
-    return PrefixHashes(hashes[-_MAX_PREFIXES:], ends[-_MAX_PREFIXES:], end) if hashes else NONE
+            ends.append(length)
+    else:
+        past_instructions = False
+        for turn in turns_of(fields):
+            chain = hash((chain, *[(name, _hash(value)) for name, value in turn.items()]))
+            length += sum([len(memoryview(value)) for value in turn.values()])
+            past_instructions = past_instructions or bytes(turn.get("role", _NONE)) not in _INSTRUCTIONS
+            if past_instructions:
+                hashes.append(chain)
+                ends.append(length)
+    first = bisect_left(ends, MIN_LENGTH)
+    hashes, ends = hashes[first:][-_MAX_PREFIXES:], ends[first:][-_MAX_PREFIXES:]
+    return PrefixHashes(hashes, ends, length) if hashes else NONE
+
+
+def _hash(value: Raw) -> int:
+    view = memoryview(value)
+    length = len(view)
+    if length <= _SAMPLED:
+        return hash(bytes(view))
+    step = (length - _SAMPLE) // (_SAMPLES - 1)
+    return hash((length, *[bytes(view[at * step : at * step + _SAMPLE]) for at in range(_SAMPLES)]))
 
 
 def _blocks(prompt: bytes) -> list[bytes]:

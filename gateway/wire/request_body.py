@@ -1,14 +1,20 @@
 """The one reading of a request's body; every reader of a feature takes its `RequestFields`."""
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 
 from gateway.core.call import ClientRequest
-from gateway.core.request_fields import RequestFields
+from gateway.core.request_fields import ABSENT, RequestFields
 from gateway.wire.json import lenient
 
 decode: Final = msgspec.json.Decoder(RequestFields).decode
+_decode_turns: Final = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+
+Turn = Mapping[str, Raw]
+"""One message of a conversation: its members, still as JSON."""
 
 
 def read_fields(body: bytes) -> RequestFields | None:
@@ -27,3 +33,20 @@ def fields_of(request: ClientRequest) -> RequestFields | None:
     if request.read_from is not request.body:
         request.fields, request.read_from = read_fields(request.body), request.body
     return request.fields
+
+
+def turns_of(fields: RequestFields) -> Sequence[Turn]:
+    """The messages of a chat, decoded once; none if there are none, or if they have another shape."""
+    kept = fields.__dict__
+    if "turns" not in kept:
+        try:
+            kept["turns"] = _decode_turns(fields.messages) if fields.messages is not ABSENT else ()
+        except (msgspec.DecodeError, RecursionError):
+            kept["turns"] = ()
+    turns: Sequence[Turn] = kept["turns"]
+    return turns
+
+
+def begins(value: Raw, byte: bytes) -> bool:
+    """Whether the JSON begins with this byte: a string, a list or an object."""
+    return memoryview(value)[:1] == byte

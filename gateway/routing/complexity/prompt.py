@@ -1,22 +1,18 @@
 """Reads the prompt of a request."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from gateway.core.request_fields import ABSENT, RequestFields
 from gateway.routing.complexity.features import Prompt
+from gateway.wire.request_body import begins, turns_of
 
 _NOTHING: Final = Raw(b"null")
 _MAX_CAP: Final = 10**6
 _END_BYTES: Final = 512
-_USER: Final = "user"
-
-
-class _Message(Struct, gc=False):
-    role: Any = None
-    content: Raw = _NOTHING
+_USER: Final = b'"user"'
 
 
 class PeekedPrompt(NamedTuple):
@@ -26,7 +22,6 @@ class PeekedPrompt(NamedTuple):
     opening: bytes
 
 
-_decode_messages: Final = msgspec.json.Decoder(list[_Message]).decode
 _decode_list: Final = msgspec.json.Decoder(list[Raw]).decode
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -38,24 +33,24 @@ def peek(fields: RequestFields | None) -> PeekedPrompt | None:
     """
     if fields is None:
         return None
+    turns = turns_of(fields)
     try:
-        if not _given(fields.messages):
-            return _completion(fields)
-        messages = _decode_messages(fields.messages)
-        if not messages:
-            return _completion(fields)
-        roles = [message.role for message in messages]
-        turns = roles.count(_USER)
         if not turns:
+            return (
+                None if begins(fields.messages, b"[") and len(memoryview(fields.messages)) > 2 else _completion(fields)
+            )
+        roles = [bytes(turn.get("role", _NOTHING)) for turn in turns]
+        questions = roles.count(_USER)
+        if not questions:
             return None
-        contents = [message.content for message in messages]
+        contents = [turn.get("content", _NOTHING) for turn in turns]
         last = contents[-1 - roles[::-1].index(_USER)]
         text = _text(last)
         tools = len(_decode_list(fields.tools)) if _given(fields.tools) else 0
     except (msgspec.DecodeError, RecursionError):
         return None
     context = len(b"".join(contents)) - len(memoryview(last))
-    prompt = Prompt(text, turns, context, tools, _cap(fields), _schema(fields))
+    prompt = Prompt(text, questions, context, tools, _cap(fields), _schema(fields))
     return PeekedPrompt(prompt, b"".join(map(_abridged, contents[: roles.index(_USER) + 1])))
 
 

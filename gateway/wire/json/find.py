@@ -28,8 +28,9 @@ def count(text: bytes, name: bytes) -> int:
     if len(text) <= _LARGE:
         return text.count(name)
     at = -1
-    for number in range(_FEW):
+    most = max(_FEW, len(text) // _PER_QUOTE)
+    for number in range(most):
         at = find(text, name, at + 1)
         if at < 0:
             return number
-    return _FEW + text.count(name, at + 1)
+    return most + text.count(name, at + 1)

@@ -1,11 +1,13 @@
 """The capabilities that a request needs beyond text in and text out."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from gateway.core.request_fields import RequestFields
+from gateway.wire.request_body import Turn, begins, turns_of
 
 NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -21,32 +23,25 @@ _PARTS: Final = {
 }
 
 
+_NONE: Final = Raw(b"null")
+_NO_CALLS: Final = (b"null", b"[]", b"{}")
+_TOOL_ROLES: Final = (b'"tool"', b'"function"')
+_LONGEST_ROLE: Final = 16
+
+
 class _Part(Struct, gc=False):
     type: Any = None
 
 
-class _Message(Struct, gc=False):
-    content: str | list[_Part] | None = None
-    role: Any = None
-    tool_calls: Any = None
-    function_call: Any = None
-
-
-_TOOL_ROLES: Final = ("tool", "function")
-
 _decode_part = msgspec.json.Decoder(_Part).decode
-_decode_messages = msgspec.json.Decoder(list[_Message]).decode
-_PART_MARKS: Final = (b'_url"', b'"input_', b'"tool_', b'"tool"', b'"function')
-"""Every message that needs a capability contains one of these."""
-_LARGE: Final = 4 * 1024
-"""Bytes from which decoding is faster than searching for the marks."""
+_decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
 
 def needs(fields: RequestFields | None) -> frozenset[str]:
     """Which of `tools`, `vision`, `json_schema`, `audio` this request uses; none if it is unreadable."""
     if fields is None:
         return NOTHING
-    capabilities = _needed_by(bytes(fields.messages))
+    capabilities = _needed_by(turns_of(fields))
     if bytes(fields.tools) not in _NO_LIST or bytes(fields.functions) not in _NO_LIST:
         capabilities.add("tools")
     response_format = fields.response_format
@@ -57,26 +52,32 @@ def needs(fields: RequestFields | None) -> frozenset[str]:
     return frozenset(capabilities) if capabilities else NOTHING
 
 
-def _needed_by(messages: bytes) -> set[str]:
-    # Quotes inside a client's text are escaped, so the marks rarely appear except in parts.
-    if len(messages) <= _LARGE and not _marked(messages, _PART_MARKS):
-        return set()
-    try:
-        decoded = _decode_messages(messages)
-    except (msgspec.DecodeError, RecursionError):
-        return set()
-    types = [part.type for message in decoded if isinstance(message.content, list) for part in message.content]
-    found = {_PARTS[type_] for type_ in types if isinstance(type_, str) and type_ in _PARTS}
-    if any(each.tool_calls or each.function_call or each.role in _TOOL_ROLES for each in decoded):
-        found.add("tools")  # the history has tools in it, even where this request lists none
+def _needed_by(turns: Sequence[Turn]) -> set[str]:
+    found: set[str] = set()
+    for turn in turns:
+        content = turn.get("content", _NONE)
+        if begins(content, b"["):
+            found.update(_PARTS[type_] for type_ in _types(content) if isinstance(type_, str) and type_ in _PARTS)
+        # The history has tools in it, even where this request lists none.
+        if _is_tool_turn(turn):
+            found.add("tools")
     return found
 
 
-def _marked(text: bytes, marks: tuple[bytes, ...]) -> bool:
-    for mark in marks:  # noqa: SIM110 - `any` costs more than the whole loop
-        if mark in text:
-            return True
-    return False
+def _types(parts: Raw) -> list[Any]:
+    try:
+        return [part.type for part in _decode_parts(parts)]
+    except (msgspec.DecodeError, RecursionError):
+        return []
+
+
+def _is_tool_turn(turn: Turn) -> bool:
+    if len(turn) > 2 and any(
+        bytes(turn[name]) not in _NO_CALLS for name in ("tool_calls", "function_call") if name in turn
+    ):
+        return True
+    role = turn.get("role", _NONE)
+    return len(memoryview(role)) <= _LONGEST_ROLE and bytes(role) in _TOOL_ROLES
 
 
 def _type(value: Raw) -> object:
