@@ -8,13 +8,20 @@ name, numbers compare as numbers (0 is 0.0), lists keep their order.
 import hashlib
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from blake3 import blake3
+from msgspec import Raw
 
-SCHEMA: Final = 1
+from gateway.core.request_fields import ABSENT, RequestFields
+from gateway.wire.json.find import count
+from gateway.wire.request_body import turns_of
+
+SCHEMA: Final = 2
 """Part of every key. Increment it when the contents of a key or of a stored value change."""
 
 IRRELEVANT: Final = frozenset(
@@ -26,6 +33,8 @@ IRRELEVANT: Final = frozenset(
 """Members that do not change the answer. The model is in the key as the candidates that serve it."""
 
 _QUOTE: Final = b'"'
+_MESSAGES: Final = re.compile(rb'"messages"\s*:\s*')
+_LARGE: Final = 8 * 1024
 _HIDDEN_QUOTE: Final = b"\\u0022"
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -61,8 +70,13 @@ class RequestDigests:
         self._max_entries = max_entries
         self._digests: OrderedDict[bytes, RequestDigest | None] = OrderedDict()
 
-    def of(self, body: bytes) -> RequestDigest | None:
-        """Return the digest; None for an ambiguous body, such as one with a duplicate name."""
+    def of(self, body: bytes, fields: RequestFields | None = None) -> RequestDigest | None:
+        """Return the digest; None for an ambiguous body, such as one with a duplicate name.
+
+        `fields` are the body's, if they have been read already.
+        """
+        if len(body) > _LARGE:  # to find it again would cost as much
+            return digest_of(body, fields)
         raw = hashlib.sha256(body).digest()
         digests = self._digests
         try:
@@ -76,9 +90,9 @@ class RequestDigests:
         return request_digest
 
 
-def digest_of(body: bytes) -> RequestDigest | None:
+def digest_of(body: bytes, read: RequestFields | None = None) -> RequestDigest | None:
     """Digest a body that is one valid JSON object; None as in `RequestDigests.of`."""
-    split = _split_fields(body)
+    split = _split_fields(body, read)
     if split is None:
         return None
     digest, fields, irrelevant = split
@@ -127,17 +141,47 @@ def item_keys(scope: bytes, shared: bytes, items: Sequence[bytes]) -> list[bytes
 _Fields = dict[str, Any]
 
 
-def _split_fields(body: bytes) -> tuple[bytes, _Fields, _Fields] | None:
+def _split_fields(body: bytes, read: RequestFields | None = None) -> tuple[bytes, _Fields, _Fields] | None:
     """Return the digest of the relevant members, these members, and the irrelevant ones."""
     try:
-        fields = _decode(body)
+        fields = None
+        if read is not None and len(body) > _LARGE and read.messages is not ABSENT:
+            fields = _decode_around(body, read)
+        if fields is None:
+            fields = _decode(body)
         irrelevant = {name: fields.pop(name) for name in IRRELEVANT & fields.keys()}
         text = _encode(fields)
         if not _names_are_unique(body, text, irrelevant):
             return None
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    return hashlib.sha256(text).digest(), fields, irrelevant
+    return _digest(text), fields, irrelevant
+
+
+def _decode_around(body: bytes, read: RequestFields) -> _Fields | None:
+    """Decode all but the long texts in the messages, which stay JSON; None if the messages are not found again.
+
+    A text without escapes is its own canonical form, and encoding passes it as it is.
+    """
+    turns, messages = turns_of(read), bytes(read.messages)
+    for name in _MESSAGES.finditer(body):
+        if turns and body.startswith(messages, name.end()):
+            fields = _decode(body[: name.end()] + b"0" + body[name.end() + len(messages) :])
+            if fields.get("messages") != 0:  # found in another member
+                continue
+            fields["messages"] = [{name: _canonical(value) for name, value in turn.items()} for turn in turns]
+            return fields
+    return None
+
+
+def _canonical(value: Raw) -> Any:
+    text = bytes(value)
+    return value if text[:1] == _QUOTE and b"\\" not in text else _decode_any(text)
+
+
+def _digest(text: bytes) -> bytes:
+    """Return 32 bytes. blake3 is several times faster on long texts, sha256 on short ones."""
+    return blake3(text).digest() if len(text) > _LARGE else hashlib.sha256(text).digest()
 
 
 def _names_are_unique(body: bytes, text: bytes, irrelevant: _Fields) -> bool:
@@ -146,8 +190,8 @@ def _names_are_unique(body: bytes, text: bytes, irrelevant: _Fields) -> bool:
     Re-encoded members have as many quotes as the body unless a member was dropped or a quote was escaped.
     """
     if b"\\" not in body or _HIDDEN_QUOTE not in body:
-        quotes = text.count(_QUOTE) + sum([2 + _encode(value).count(_QUOTE) for value in irrelevant.values()])
-        if quotes == body.count(_QUOTE):
+        quotes = count(text, _QUOTE) + sum([2 + _encode(value).count(_QUOTE) for value in irrelevant.values()])
+        if quotes == count(body, _QUOTE):
             return True
     try:
         json.loads(body, object_pairs_hook=_require_unique)

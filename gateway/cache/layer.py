@@ -21,6 +21,7 @@ from gateway.core.clock import Clock
 from gateway.core.errors import CACHE_MISS, Rejection
 from gateway.usage.call_usage import NOTHING
 from gateway.wire.openai import merge
+from gateway.wire.request_body import fields_of
 
 _NAME: Final = "sluice"
 _NOT_CACHED: Final = Rejection(CACHE_MISS, "No answer is cached for this request, which is `only-if-cached`.")
@@ -153,7 +154,7 @@ class CacheLayer:
                 return None
             keys = cache_key.item_keys(scope, parsed.shared[1:], parsed.items)
             return None if keys is None else EmbeddingsRequest(call, policy, control, parsed, keys)
-        digest = self._digests.of(call.request.body)
+        digest = self._digests.of(call.request.body, fields_of(call.request))
         if digest is None or not (digest.exact or control.allow_sampled):
             return None
         return GenerationRequest(call, policy, control, digest, scope, self._fresh_id, self._clock)

@@ -11,6 +11,7 @@ from gateway.cache.key import digest_of
 from gateway.cache.replay import chunks
 from gateway.cache.stream_assembly import AnswerAssembler
 from gateway.wire.openai.chat import CHAT
+from gateway.wire.request_body import read_fields
 
 
 def digest(body: Any) -> bytes:
@@ -96,3 +97,28 @@ def test_a_replayed_and_assembled_answer_is_unchanged(choices: Any, escaped: boo
     assembled = assembler.answer(None)
     assert assembled is not None
     assert json.loads(assembled) == answer
+
+
+PADDING = "long " * 2000
+
+
+@examples(300)
+@given(
+    st.lists(st.dictionaries(st.sampled_from(["role", "content", "x"]), JSON, max_size=3), max_size=3),
+    st.dictionaries(st.sampled_from(["temperature", "seed", "note", "messages2"]), JSON, max_size=3),
+    st.sampled_from(["", '"messages":[{}],', '"n\\u006fte":1,', '"note":{"messages":0},']),
+    st.booleans(),
+)
+def test_long_messages_are_digested_alike_with_and_without_their_fields(
+    turns: list[Any], others: dict[str, Any], first: str, escaped: bool
+) -> None:
+    whole = {"messages": [*turns, {"role": "user", "content": PADDING}], **others}
+    text = json.dumps(whole, ensure_ascii=escaped, separators=(", ", ":\n"))
+    body = ("{" + first + text[1:]).encode()
+    assert digest_of(body, read_fields(body)) == digest_of(body)
+
+
+def test_messages_inside_another_member_are_not_mistaken_for_them() -> None:
+    messages = json.dumps([{"role": "user", "content": PADDING}])
+    bodies = [f'{{"x":{{"messages":{inner}}},"messages":{messages}}}'.encode() for inner in (messages, "0", "[]")]
+    assert len({digest_of(body, read_fields(body)) for body in bodies}) == 3
