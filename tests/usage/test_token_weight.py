@@ -307,3 +307,21 @@ def test_without_the_extra_or_a_known_model_there_is_no_counter(caplog):
 def test_a_complete_answer_has_so_many_choices(body: bytes, endpoint: Endpoint, returned: int, stated: bool) -> None:
     caps = endpoint.caps(read_fields(body))
     assert (caps.returned, caps.stated) == (returned, stated)
+
+
+@pytest.mark.parametrize(
+    "piece", ["The quick brown fox jumps over 12 dogs. ", "한국어와 English가 섞인 글 3개. ", '{"a": [1, 2, "x"]} ']
+)
+def test_a_long_text_is_weighed_by_samples_of_it(piece: str) -> None:
+    short = weigh(chat(piece * 100))
+    long = weigh(chat(piece * 20_000))
+    assert long.turns == short.turns
+    estimator = Estimator()
+    few, many = (estimator.estimate(one, OutputCaps(1, 1), "m", "k").input for one in (short, long))
+    assert many == pytest.approx(200 * few, rel=0.02)
+
+
+def test_a_long_text_with_an_image_is_weighed_as_a_whole() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + PIXELS * 3}}
+    seen = weigh(chat([{"type": "text", "text": "Look"}, picture]))
+    assert (seen.media, seen.plain < 200) == (1, True)
