@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "pipeline": "auth cache core limits queueing resilience telemetry usage",
     "http": "auth context_window core limits pipeline resilience routing telemetry usage wire",
     "reporting": "config core http pricing usage",
-    "assembly": "batching cache config context_window core http limits pipeline pricing queueing "
+    "assembly": "auth batching cache config context_window core http limits pipeline pricing queueing "
     "reporting resilience routing telemetry usage wire",
     "process": "assembly config core http resilience telemetry usage",
     "cli": "assembly config core http pricing process redis reporting routing telemetry usage wire",

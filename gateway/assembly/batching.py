@@ -67,7 +67,7 @@ def batching_layer(
         policies |= {(model.name, endpoint): policy for endpoint, policy in _policies(config, model, offers)}
 
     def policy_of(call: Call) -> BatchPolicy | None:
-        return policies.get((call.request.model, call.request.endpoint))
+        return policies.get((call.routing.route.name, call.request.endpoint))
 
     learned = {} if previous is None else _still_valid(config, policies, previous)
     layer = BatchingLayer(

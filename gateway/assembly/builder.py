@@ -19,6 +19,7 @@ from gateway.assembly.resilience import ResilienceFactory
 from gateway.assembly.routing import RouterFactory, engine_metrics
 from gateway.assembly.tracing import TracingFactory
 from gateway.assembly.upstreams import Links, WorkerShare
+from gateway.auth.model_names import ModelNames
 from gateway.batching.layer import BatchingLayer
 from gateway.config import model as cfg
 from gateway.core.clock import Clock
@@ -160,11 +161,12 @@ class PipelineBuilder:
         generation = Generation(
             1 if before is None else before.generation.number + 1,
             build(deps),
-            ModelList(deps.routes, self._began),
+            ModelList(deps.names, self._began),
             BodyReader(max_body, config.server.body_timeout, self._bodies),
             Cors(config.server.cors_origins),
             ticker,
             config.server.heartbeat,
+            deps.names,
             upstreams.steered_models(config),
         )
         self._queues.apply_limits(config, queue)
@@ -199,7 +201,7 @@ class PipelineBuilder:
             metrics,
             log.access,
             callers,
-            routes,
+            ModelNames(routes, {name: model.aliases for name, model in config.models.items()}),
             KeyLimitGate(estimates.make, accounts.calendar, metrics),
             usage,
             attempt,

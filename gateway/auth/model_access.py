@@ -1,9 +1,10 @@
 """Resolves the public model of a request and checks that its key may use it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 
-from gateway.core.call import Call, Route
+from gateway.auth.model_names import ModelNames
+from gateway.core.call import Call
 from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Rejection
 
@@ -31,19 +32,22 @@ def _quoted(names: Iterable[str]) -> str:
 class ModelAccess:
     """Gate: sets `call.routing.route` and the first candidate.
 
-    Names match exactly. An unknown model is a 404, one that the key may not use a 403.
+    An unknown model is a 404, one that the key may not use a 403. A key's right to a model covers its aliases.
     """
 
-    def __init__(self, routes: Mapping[str, Route]) -> None:
-        self._routes = routes
+    def __init__(self, names: ModelNames) -> None:
+        self._names = names
+        self._exact = names.exact
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Set the route, or reject with 404 or 403."""
-        route = self._routes.get(call.request.model)
+        asked = call.request.model
+        route = self._exact.get(asked) or self._names.find(asked)
         if route is None:
-            return unknown_model(call.request.model, self._routes, call.caller)
+            return unknown_model(asked, self._names.public, call.caller)
         if not call.caller.may_use(route.name):
-            return Rejection(MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`.", "model")
+            alias = "" if asked == route.name else f", which `{asked}` is an alias of"
+            return Rejection(MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`{alias}.", "model")
         call.routing.route = route
         call.routing.candidate = route.candidates[0]
         return None

@@ -322,10 +322,11 @@ class BatchingLayer:
 
     def _profile(self, call: Call, parsed: merge.Mergeable, policy: BatchPolicy) -> BatchProfile:
         upstream = call.routing.candidate.upstream
-        key: ProfileKey = (call.request.model, call.request.endpoint, parsed.output, upstream)
+        model = call.routing.route.name
+        key: ProfileKey = (model, call.request.endpoint, parsed.output, upstream)
         profile = self.profiles.get(key)
         if profile is None:
-            key = (call.request.model, str(call.request.endpoint), parsed.output, upstream)  # views encode plain text
+            key = (model, str(call.request.endpoint), parsed.output, upstream)  # views encode plain text
             profile = self.profiles[key] = BatchProfile(upstream, policy.limits, policy.modes, self._learned(key))
         return profile
 

@@ -52,7 +52,7 @@ class CacheLayer:
         """Wrap `inner` in the layer outside the limits."""
 
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
-            policy = self._policies.get(call.request.model)
+            policy = self._policies.get(call.routing.route.name)
             return inner(call) if policy is None else self._lookup(inner, call, policy)
 
         return handle

@@ -189,7 +189,22 @@ def _models(config: Config) -> Iterator[Problem]:
             elif fallback and fallback not in config.models:
                 hint = did_you_mean(fallback, config.models)
                 yield Problem(f"{path}.fallbacks[{i}]", f"no model named {quoted(fallback)}{hint}")
+    yield from _aliases(config)
     yield from _circles({name: _distinct_fallbacks(model) for name, model in config.models.items()})
+
+
+def _aliases(config: Config) -> Iterator[Problem]:
+    """One problem for each alias that is taken, by a model's name or by an alias before it."""
+    owners = dict.fromkeys(config.models, "")
+    for name, model in config.models.items():
+        for i, alias in enumerate(model.aliases):
+            path = f"{join('models', name)}.aliases[{i}]"
+            if alias in owners:
+                owner = owners[alias]
+                taken = f"an alias of {quoted(owner)}" if owner else "the name of a model"
+                yield Problem(path, f"{quoted(alias)} is already {taken}")
+            elif alias:
+                owners[alias] = name
 
 
 def _tiers(path: str, model: ModelConfig) -> Iterator[Problem]:

@@ -102,6 +102,8 @@ SENTENCES: Final = {
     "models.*.candidates[].max_output": "Tokens of an answer.",
     "models.*.candidates[].capabilities": "What the candidate supports; null: everything.",
     "models.*.candidates[].weight": "Relative share of the requests under `route: weighted`.",
+    "models.*.aliases": "Further names that clients may ask for, plain or shell-style patterns, see "
+    "[Routing](routing.md#aliases).",
     "models.*.route": "How a candidate is chosen, see [Routing](routing.md). `priority`: in the order listed.",
     "models.*.complexity": "Bounds on the requests that `route: complexity` sends to the strong candidate, "
     "see [Complexity](complexity.md). All of them apply.",

@@ -243,6 +243,7 @@ class ModelConfig(Section, frozen=True, kw_only=True):
 
     name: str
     candidates: tuple[CandidateConfig, ...]
+    aliases: tuple[Name, ...] = ()
     route: Strategy = "priority"
     complexity: ComplexityConfig = ComplexityConfig()
     cascade: CascadeConfig = CascadeConfig()

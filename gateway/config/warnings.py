@@ -18,7 +18,8 @@ def unmatched_patterns(config: Config) -> Iterator[str]:
     for i, key in enumerate(config.keys):
         for j, pattern in enumerate(key.models):
             if pattern and not any(fnmatchcase(name, pattern) for name in config.models):
-                hint = did_you_mean(pattern, config.models)
+                owner = next((name for name, model in config.models.items() if pattern in model.aliases), None)
+                hint = did_you_mean(pattern, config.models) if owner is None else f"; it is an alias of {quoted(owner)}"
                 yield f"keys[{i}].models[{j}]: {quoted(pattern)} matches no model{hint}"
 
 
@@ -29,7 +30,7 @@ def odd_models(config: Config) -> Iterator[str]:
         if _PATTERN & set(name):
             yield (
                 f"{path}: {quoted(name)} is a plain name here, not a pattern, and matches no other name; "
-                "list each model that clients ask for"
+                "patterns of names that clients ask for go into aliases"
             )
             continue
         for i, candidate in enumerate(model.candidates):

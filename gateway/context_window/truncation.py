@@ -36,5 +36,5 @@ class TruncationRecorder:
     def _counted(self, call: Call) -> str:
         window = self._windows.of(call.routing.candidate)
         reason = cause(call.usage.tokens, call.usage.estimate or self._estimate(call), window)
-        self._count(call.request.model, reason)
+        self._count(call.routing.route.name, reason)
         return reason

@@ -64,7 +64,9 @@ class Candidate:
 
 
 class Route:
-    """A public model: its name (`encoded`: as JSON), and its candidates and fallbacks in config order.
+    """A public model: its name, and its candidates and fallbacks in config order.
+
+    `encoded` is the name in its answers, as JSON: the one that clients ask for, so an alias has a route of its own.
 
     The savings report compares calls with `baseline`, by default the first candidate.
     """
@@ -77,6 +79,12 @@ class Route:
         self.candidates = candidates
         self.fallbacks: tuple[Route, ...] = ()  # set once all routes exist
         self.baseline = candidates[0] if candidates else None
+
+    def under(self, encoded: bytes) -> "Route":
+        """The same model, for clients that ask for it by another name, which their answers have."""
+        twin = Route(self.name, encoded, self.candidates)
+        twin.fallbacks, twin.baseline = self.fallbacks, self.baseline
+        return twin
 
 
 class Credentials:
@@ -141,7 +149,7 @@ class ClientRequest(Struct, eq=False, gc=False):
     body: bytes = b""
     """What is sent upstream, apart from the model's name: the client's body, or what a layer made of it."""
     model: str = ""
-    """As the client asked for it."""
+    """As the client asked for it; may be an alias."""
     stream: bool = False
     spans: Sequence[tuple[int, int]] = ()
     """Positions of the model name in the body."""

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from gateway.auth.authenticate import Authenticate
 from gateway.auth.model_access import ModelAccess
+from gateway.auth.model_names import ModelNames
 from gateway.cache.layer import CacheLayer
-from gateway.core.call import Call, Gate, Handler, Layer, Route, Stack
+from gateway.core.call import Call, Gate, Handler, Layer, Stack
 from gateway.core.caller import Caller
 from gateway.limits.key_limit_gate import KeyLimitGate, limit_precheck
 from gateway.limits.shared_layer import shared_limits
@@ -36,7 +37,7 @@ class Deps:
     metrics: Metrics
     access_log: Callable[[Call, float], None]
     callers: Mapping[bytes, Caller]
-    routes: Mapping[str, Route]
+    names: ModelNames
     limit: KeyLimitGate
     spend: UsageAccounting
     attempt: AttemptRunner
@@ -65,7 +66,7 @@ def build(d: Deps) -> Stack:
     )
     entries: list[StackEntry] = [
         # After authentication, so that strangers cannot find out which models exist.
-        StackEntry("ModelAccess", gate=ModelAccess(d.routes)),
+        StackEntry("ModelAccess", gate=ModelAccess(d.names)),
         # After the right to use the model, before its limits: a cached answer uses none of a key's tokens.
         *(() if d.cache is None else (StackEntry("CacheLookup", d.cache.lookup),)),
         # Reserves what the call may use, before anything else is spent on it.

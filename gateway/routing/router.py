@@ -211,7 +211,7 @@ class Router:
             return Selection(list(candidates), "priority"), None
         if rule.kind == "weighted":
             return Selection(weighted(candidates, self._rng), "weighted"), None
-        scorer = self._scorers.get(call.request.model)
+        scorer = self._scorers.get(call.routing.route.name)
         if rule.kind == "complexity" and scorer is not None:
             return scorer.pick(call, candidates, now), None
         owner = call.caller.name

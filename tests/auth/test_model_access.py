@@ -5,6 +5,7 @@ from kit.calls import make_call
 
 from gateway.auth.authenticate import ANONYMOUS
 from gateway.auth.model_access import ModelAccess
+from gateway.auth.model_names import ModelNames
 from gateway.core.call import UNROUTED, Candidate, Route
 from gateway.core.caller import Caller
 from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND
@@ -18,7 +19,7 @@ ONLY_SMALL = Caller("team-a", frozenset({"small"}))
 
 @pytest.fixture
 def gate() -> ModelAccess:
-    return ModelAccess({"small": SMALL, "org/large": LARGE})
+    return ModelAccess(ModelNames({"small": SMALL, "org/large": LARGE}, {"org/large": ["big", "vast-*"]}))
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,24 @@ def test_a_model_that_the_key_may_not_use_is_forbidden_not_unknown(gate: ModelAc
     assert (rejection.kind, rejection.param) == (MODEL_NOT_ALLOWED, "model")
     assert "`org/large`" in rejection.message
     assert call.routing.route is UNROUTED
+
+
+@pytest.mark.parametrize("asked", ["big", "vast-1"])
+def test_a_right_to_a_model_is_one_to_its_aliases(gate: ModelAccess, asked: str):
+    call = make_call(model=asked, caller=Caller("all", frozenset({"org/large"})))
+    assert gate.admit(call, 1.0) is None
+    routing = call.routing
+    assert (routing.route.name, routing.route.encoded) == ("org/large", f'"{asked}"'.encode())
+    assert (routing.candidate, call.request.model) == (LARGE.candidates[0], asked)
+
+
+@pytest.mark.parametrize("asked", ["big", "vast-1"])
+def test_an_alias_opens_no_model(gate: ModelAccess, asked: str):
+    named_like_it = Caller("a", frozenset({"small", asked}))
+    rejection = gate.admit(make_call(model=asked, caller=named_like_it), 1.0)
+    assert rejection is not None
+    assert rejection.kind is MODEL_NOT_ALLOWED
+    assert rejection.message == f"This API key may not use the model `org/large`, which `{asked}` is an alias of."
 
 
 def test_a_huge_name_is_truncated_in_the_message(gate: ModelAccess):

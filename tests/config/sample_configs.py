@@ -48,6 +48,7 @@ models:
     cascade: {enabled: true, checks: [finish, json], min_logprob: -0.5}
     shadow: {share: 0.01, max_per_minute: 10, path: /var/lib/shadow.jsonl}
     fallbacks: [t]
+    aliases: [fast, gpt-*]
     on_overflow: middle_out
     batching: {max_size: 8}
     cache: {enabled: true}

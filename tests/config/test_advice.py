@@ -84,10 +84,15 @@ def test_a_model_named_like_a_pattern_is_warned_of(good, name):
     public = good(MINIMAL.replace("small:", f'"{name}":')).warnings
     assert public == [
         f'models.{name}: "{name}" is a plain name here, not a pattern, and matches no other name; '
-        "list each model that clients ask for"
+        "patterns of names that clients ask for go into aliases"
     ]
     sent = good(MINIMAL.replace("local}]", f'local, model: "{name}"}}]')).warnings
     assert sent == [f'models.small.candidates[0].model: "{name}" is sent as it is, not a pattern']
+
+
+def test_a_key_that_names_an_alias_is_told_the_model(good):
+    text = MINIMAL.replace("]}", "], aliases: [fast, 'gpt-*']}") + "keys: [{name: a, key: abcdefgh, models: [fast]}]\n"
+    assert good(text).warnings == ['keys[0].models[0]: "fast" matches no model; it is an alias of "small"']
 
 
 @pytest.mark.parametrize(

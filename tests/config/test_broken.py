@@ -52,6 +52,27 @@ BROKEN = {
             "retry.max": "unknown field; did you mean backoff_max?",
         },
     ),
+    "aliases that are taken": (
+        "upstreams: {local: {base_url: 'http://127.0.0.1:8000/v1'}}\n"
+        "models:\n"
+        "  small: {candidates: [{upstream: local}], aliases: [fast, gpt-*, large, fast, small]}\n"
+        "  large: {candidates: [{upstream: local}], aliases: [best, gpt-*, fast, gpt-4o]}\n",
+        {
+            "models.small.aliases[2]": '"large" is already the name of a model',
+            "models.small.aliases[3]": '"fast" is already an alias of "small"',
+            "models.small.aliases[4]": '"small" is already the name of a model',
+            "models.large.aliases[1]": '"gpt-*" is already an alias of "small"',
+            "models.large.aliases[2]": '"fast" is already an alias of "small"',
+        },
+    ),
+    "aliases that are no names": (
+        MINIMAL.replace("{candidates", "{aliases: ['', [a], ' b'], candidates"),
+        {
+            "models.small.aliases[0]": "must be 1 to 256 printable characters",
+            "models.small.aliases[1]": "must be 1 to 256 printable characters",
+            "models.small.aliases[2]": "must be 1 to 256 printable characters",
+        },
+    ),
     "wrong types": (
         "server: [1]\nkeys: {a: b}\nupstreams: {local: 5}\nmodels: {small: {candidates: {upstream: local}}}\n"
         "log: {level: [info], format: {a: b}}\n",

@@ -70,6 +70,7 @@ DEFAULTS = {
                     "weight": 1,
                 }
             ],
+            "aliases": [],
             "route": "priority",
             "complexity": {
                 "strong_share": 0.3,

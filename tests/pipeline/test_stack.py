@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from gateway.auth.authenticate import Authenticate
+from gateway.auth.model_names import ModelNames
 from gateway.core.budget_calendar import Calendar
 from gateway.core.call import Call, Candidate, ClientRequest, Credentials, Handler, Layer, Reply, Route, TokenEstimate
 from gateway.core.caller import Caller
@@ -75,7 +76,7 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
             metrics,
             lambda call, now: logged.append(call),
             callers,
-            ROUTES,
+            ModelNames(ROUTES, {}),
             limit,
             spend,
             attempt,

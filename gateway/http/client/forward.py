@@ -143,7 +143,7 @@ class Forward:
             raise upstream.failure(200, body, exchange.headers)
         call.response.finish = answer.finish
         charge(call, answer.tokens, body, self._estimate)
-        if call.batch is None and answer.model is not None and answer.model != route.name:
+        if call.batch is None and answer.model is not None and answer.model != call.request.model:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
         return Reply(200, body)
 

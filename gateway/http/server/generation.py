@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gateway.auth.model_names import ModelNames
 from gateway.core.call import Stack
 from gateway.http.server.body import BodyReader
 from gateway.http.server.cors import Cors
@@ -20,5 +21,11 @@ class Generation:
     cors: Cors
     ticker: Ticker
     heartbeat_s: float | None
+    names: ModelNames
     engine_models: frozenset[str]
     """Public models that an engine of a known kind may serve, itself or as a fallback."""
+
+    def may_reach_engine(self, name: str) -> bool:
+        """Whether an engine of a known kind may serve the model of this name or alias."""
+        route = self.names.find(name)
+        return route is not None and route.name in self.engine_models

@@ -196,7 +196,7 @@ class RequestHandler:
         if not call.request.stream or heartbeat_s is None or timeout <= heartbeat_s:
             call.timing.deadline = call.timing.accepted_at + timeout
         call.priority = header_policy.priority(call.request.headers, call.caller.priority)
-        if head.engine_fields and asked.model in generation.engine_models:
+        if head.engine_fields and generation.may_reach_engine(asked.model):
             return engine_fields.reject(head.engine_fields, call.caller)
         return None
 

@@ -1,35 +1,35 @@
 """`GET /v1/models`: the public models that the caller's key may use, read from the config."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from gateway.auth.model_access import unknown_model
+from gateway.auth.model_names import ModelNames
 from gateway.core.call import Route
 from gateway.core.caller import Caller
 from gateway.core.errors import Rejection
 
 
 class ModelList:
-    """The model list in OpenAI's shape. `created` (Unix seconds) is the same for all models."""
+    """The models and exact aliases in OpenAI's shape. `created` (Unix seconds) is the same for all of them."""
 
-    def __init__(self, routes: Mapping[str, Route], created: int) -> None:
-        self._models = {
-            name: {"id": name, "object": "model", "created": created, "owned_by": "sluice"} | _lengths(route)
-            for name, route in routes.items()
-        }
+    def __init__(self, names: ModelNames, created: int) -> None:
+        self._names = names
+        self._created = created
 
     def listing(self, caller: Caller) -> bytes:
         """The JSON body of the list."""
-        data = [entry for name, entry in self._models.items() if caller.may_use(name)]
+        data = [self._entry(name, route) for name, route in self._names.exact.items() if caller.may_use(route.name)]
         return msgspec.json.encode({"object": "list", "data": data})
 
     def entry(self, caller: Caller, name: str) -> bytes | Rejection:
-        """The JSON body for one model; 404 for a model that the key may not use."""
-        entry = self._models.get(name)
-        if entry is None or not caller.may_use(name):
-            return unknown_model(name, self._models, caller)
-        return msgspec.json.encode(entry)
+        """The JSON body for one model or alias; 404 for a model that the key may not use."""
+        route = self._names.find(name)
+        if route is None or not caller.may_use(route.name):
+            return unknown_model(name, self._names.public, caller)
+        return msgspec.json.encode(self._entry(name, route))
+
+    def _entry(self, name: str, route: Route) -> dict[str, object]:
+        return {"id": name, "object": "model", "created": self._created, "owned_by": "sluice"} | _lengths(route)
 
 
 def _lengths(route: Route) -> dict[str, int]:
