@@ -8,7 +8,7 @@ chunks, and the bytes of all chunks are summed.
 import re
 
 _TEXTS = re.compile(
-    rb'"(content|reasoning|reasoning_content|reasoning_text|thinking|thought|refusal|arguments|text)"'
+    rb'"(content|reasoning|reasoning_content|reasoning_text|thinking|thought|refusal|arguments|text|delta|partial_json)"'
     rb'[ ]?:[ ]?"([^"\\]*(?:\\.[^"\\]*)*)"',
     re.DOTALL,
 )

@@ -200,6 +200,11 @@ def added(one: TokenUsage, other: TokenUsage) -> TokenUsage:
     return most._replace(output=one.output + other.output, reasoning=one.reasoning + other.reasoning)
 
 
+def grown(earlier: TokenUsage, later: TokenUsage) -> TokenUsage:
+    """The usage of an answer that reports its totals several times; a report without a count leaves it as it was."""
+    return _tokens(*map(max, earlier, later))
+
+
 def _openai(usage: _Usage) -> TokenUsage:
     input_, output = usage.prompt_tokens or 0, usage.completion_tokens or 0
     details, output_details = usage.prompt_tokens_details, usage.completion_tokens_details
