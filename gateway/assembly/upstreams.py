@@ -102,6 +102,7 @@ def client(config: cfg.UpstreamConfig, transport: Transport) -> UpstreamClient:
         transport,
         redactor=Redactor(secrets_of(config.base_url, key, extra)),
         forward_headers=config.forward_headers,
+        own_headers=config.headers,
         connect_s=config.timeouts.connect,
         first_byte_s=config.timeouts.first_byte,
         idle_s=config.timeouts.idle,

@@ -24,6 +24,7 @@ class SubscriberSummary:
     """`StreamSummary` of one subscriber. It reports no usage unless the subscriber pays for the stream."""
 
     __slots__ = ("error", "finish", "generated", "tokens")
+    failed = False
 
     def __init__(self) -> None:
         self.error: bytes | None = None

@@ -329,14 +329,15 @@ class Lease:
 
 
 class Reply:
-    """The pipeline's answer: a whole body or a stream."""
+    """The pipeline's answer: a whole body or a stream. `outcome` is that of a whole answer, for metrics."""
 
-    __slots__ = ("body", "status", "stream")
+    __slots__ = ("body", "outcome", "status", "stream")
 
-    def __init__(self, status: int, body: bytes = b"", stream: EventStream | None = None) -> None:
+    def __init__(self, status: int, body: bytes = b"", stream: EventStream | None = None, outcome: str = "ok") -> None:
         self.status = status
         self.body = body
         self.stream = stream
+        self.outcome = outcome
 
 
 Handler = Callable[[Call], Awaitable[Reply | Rejection]]

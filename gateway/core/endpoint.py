@@ -31,7 +31,8 @@ class AnswerSummary(Struct, gc=False):
     """What is known of a whole answer.
 
     `model` is the name in it, None without one. `error`: it is an error in spite of its status. `failed_choice`:
-    one of its choices failed. `damaged`: parts of it are no text, so no client can read it.
+    one of its choices failed. `damaged`: parts of it are no text, so no client can read it. `failed`: it tells that
+    the work has failed, and passes as it came.
     """
 
     model: str | None = None
@@ -40,6 +41,7 @@ class AnswerSummary(Struct, gc=False):
     error: bool = False
     failed_choice: bool = False
     damaged: bool = False
+    failed: bool = False
 
 
 class ErrorShape(Protocol):
@@ -82,6 +84,8 @@ class Endpoint(str):
     cacheable: bool
     internal: bool
     ours: bool
+    travelling: tuple[tuple[str, str], ...]
+    at_root: bool
     upstream_path: str
 
     def __new__(
@@ -103,6 +107,8 @@ class Endpoint(str):
         cacheable: bool = False,
         internal: bool = False,
         ours: bool = False,
+        travelling: tuple[tuple[str, str], ...] = (),
+        at_root: bool = False,
     ) -> "Endpoint":
         """`name` is what `upstreams.*.serves` calls it.
 
@@ -112,7 +118,8 @@ class Endpoint(str):
         `asks_usage`: a stream reports its usage only if `stream_options` asks for it. `payload` is the member
         that merging may combine, `merged` the engine's endpoint for it if it is another. `cacheable`: the
         answer cache knows its requests and answers. `internal`: only the gateway itself calls it. `ours`: the
-        gateway answers it itself.
+        gateway answers it itself. `travelling`: headers of the client that go upstream, each with its value where
+        the client sent none; empty: none. `at_root`: upstreams serve it beside their `/v1`, not below it.
         """
         self = super().__new__(cls, path)
         self.name = name
@@ -131,5 +138,7 @@ class Endpoint(str):
         self.cacheable = cacheable
         self.internal = internal
         self.ours = ours
+        self.travelling = travelling
+        self.at_root = at_root
         self.upstream_path = path.removeprefix("/v1")
         return self

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from gateway.core.errors import UPSTREAM_TIMEOUT, UpstreamFailure
+from gateway.core.errors import UPSTREAM_ERROR, UPSTREAM_TIMEOUT, UpstreamFailure
 from gateway.core.tokens import TokenUsage
 
 
@@ -53,6 +53,10 @@ class StreamSummary(Protocol):
     @property
     def finish(self) -> str:
         """The first finish_reason."""
+
+    @property
+    def failed(self) -> bool:
+        """The answer itself tells that it has failed; it has passed all the same."""
 
 
 class StreamReader(StreamSummary, Protocol):
@@ -109,8 +113,11 @@ class EventStream(Protocol):
         """Detach the consumer and release the upstream."""
 
 
-def outcome_of(failure: UpstreamFailure | None, *, in_band: bool) -> str:
-    """The metric outcome of a committed stream. `in_band`: the upstream sent the failure as an event."""
+def outcome_of(failure: UpstreamFailure | None, *, in_band: bool, failed: bool = False) -> str:
+    """The metric outcome of a committed stream. `in_band`: the upstream sent the failure as an event.
+
+    `failed`: the stream is complete and tells of a failure.
+    """
     if failure is None:
-        return "ok"
+        return UPSTREAM_ERROR.outcome if failed else "ok"
     return failure.kind.outcome if in_band or failure.kind is UPSTREAM_TIMEOUT else "truncated"

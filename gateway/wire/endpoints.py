@@ -3,9 +3,26 @@
 from typing import Final
 
 from gateway.core.endpoint import Endpoint
+from gateway.wire.anthropic.messages import COUNT_TOKENS, MESSAGES
 from gateway.wire.openai.chat import CHAT
 from gateway.wire.openai.completions import COMPLETIONS
 from gateway.wire.openai.embeddings import EMBEDDINGS
+from gateway.wire.openai.lists import (
+    CLASSIFY,
+    DETOKENIZE,
+    MODERATIONS,
+    POOLING,
+    RERANK,
+    RERANK_V2,
+    SCORE,
+    TOKENIZE,
+)
 from gateway.wire.openai.models import HEALTH, MODELS
+from gateway.wire.openai.responses import RESPONSES
 
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (CHAT, COMPLETIONS, EMBEDDINGS, MODELS, HEALTH)
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *(CHAT, COMPLETIONS, EMBEDDINGS),
+    *(RESPONSES, MESSAGES, COUNT_TOKENS),
+    *(RERANK, RERANK_V2, SCORE, POOLING, CLASSIFY, TOKENIZE, DETOKENIZE, MODERATIONS),
+    *(MODELS, HEALTH),
+)

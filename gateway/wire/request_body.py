@@ -36,11 +36,12 @@ def fields_of(request: ClientRequest) -> RequestFields | None:
 
 
 def turns_of(fields: RequestFields) -> Sequence[Turn]:
-    """The messages of a chat, decoded once; none if there are none, or if they have another shape."""
+    """The messages of a chat, or the items of a responses call, decoded once; none if they have another shape."""
     kept = fields.__dict__
     if "turns" not in kept:
+        listed = fields.messages if fields.messages is not ABSENT else fields.input
         try:
-            kept["turns"] = _decode_turns(fields.messages) if fields.messages is not ABSENT else ()
+            kept["turns"] = _decode_turns(listed) if listed is not ABSENT else ()
         except (msgspec.DecodeError, RecursionError):
             kept["turns"] = ()
     turns: Sequence[Turn] = kept["turns"]

@@ -15,11 +15,13 @@ from kit import openai_schema
 from pydantic import TypeAdapter
 
 from gateway.core import errors
-from gateway.core.errors import ErrorKind
-from gateway.wire.anthropic import errors as anthropic_errors
-from gateway.wire.openai.responses import error_event
+from gateway.core.errors import ErrorKind, Rejection
+from gateway.wire.anthropic.errors import AnthropicErrors
+from gateway.wire.openai.responses import ResponsesErrors
 
 ROWS = {name: row for name, row in vars(errors).items() if isinstance(row, ErrorKind) and not name.startswith("_")}
+SHAPE = AnthropicErrors()
+BROKE_OFF = Rejection(errors.UPSTREAM_ERROR, "it broke off")
 SAID: Any = [{"role": "user", "content": "ping"}]
 
 
@@ -44,18 +46,21 @@ SAID: Any = [{"role": "user", "content": "ping"}]
     ],
 )
 def test_anthropics_status_and_type(status: int, on_the_wire: int, kind: str) -> None:
-    assert (anthropic_errors.status_of(status), anthropic_errors.type_of(status)) == (on_the_wire, kind)
+    row = ErrorKind(status, "x", "y", "ok")
+    assert SHAPE.status(row) == on_the_wire
+    assert json.loads(SHAPE.body(Rejection(row, "no"), "req-1"))["error"]["type"] == kind
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_row_has_anthropics_shape(name: str) -> None:
-    body = json.loads(anthropic_errors.render(ROWS[name].status, "what is wrong", "req-1", {"x": 1, "type": "y"}))
+    rejection = Rejection(ROWS[name], "what is wrong", details={"x": 1, "type": "y"})
+    body = json.loads(SHAPE.body(rejection, "req-1"))
     assert (body["request_id"], body["error"]["message"], body["error"]["x"]) == ("req-1", "what is wrong", 1)
     if body["error"]["type"] != "request_too_large":  # its status tells the SDK's class, the types do not list it
         TypeAdapter(ErrorResponse).validate_python(body)
 
 
-EXPECTED = {
+EXPECTED = {  # by OpenAI's status
     401: anthropic.AuthenticationError,
     403: anthropic.PermissionDeniedError,
     404: anthropic.NotFoundError,
@@ -69,18 +74,18 @@ EXPECTED = {
 
 @pytest.mark.parametrize("status", EXPECTED)
 async def test_anthropics_sdk_knows_each_error(upstream: FaultUpstream, status: int) -> None:
-    on_the_wire = anthropic_errors.status_of(status)
-    upstream.reply([full(anthropic_errors.render(status, "what is wrong", "req-1"), on_the_wire)])
+    row = ErrorKind(status, "x", "y", "ok")
+    upstream.reply([full(SHAPE.body(Rejection(row, "what is wrong"), "req-1"), SHAPE.status(row))])
     base = upstream.url.removesuffix("/v1")
     async with anthropic.AsyncAnthropic(base_url=base, api_key="k", max_retries=0) as client:
         with pytest.raises(EXPECTED[status], match="what is wrong") as caught:
             await client.messages.create(model="m", max_tokens=9, messages=SAID)
-    assert caught.value.status_code == on_the_wire
+    assert caught.value.status_code == SHAPE.status(row)
 
 
 async def test_a_broken_stream_raises_in_anthropics_sdk(upstream: FaultUpstream) -> None:
     begun = [frame(event) for event in messages.events(messages.message("m", messages.text("pong")))[:4]]
-    upstream.reply([sse_head(), *begun, frame(anthropic_errors.event(502, "it broke off")), LAST_CHUNK])
+    upstream.reply([sse_head(), *begun, frame(SHAPE.event(BROKE_OFF, "req-1")), LAST_CHUNK])
     base = upstream.url.removesuffix("/v1")
     async with anthropic.AsyncAnthropic(base_url=base, api_key="k", max_retries=0) as client:
         with pytest.raises(anthropic.APIError, match="it broke off"):
@@ -89,10 +94,9 @@ async def test_a_broken_stream_raises_in_anthropics_sdk(upstream: FaultUpstream)
 
 
 async def test_a_broken_response_raises_in_openais_sdk(upstream: FaultUpstream) -> None:
-    event = error_event(errors.UPSTREAM_ERROR, "it broke off", None, 4)
+    event = ResponsesErrors().event(BROKE_OFF, "req-1")
     [data] = map(json.loads, data_of(event))
     openai_schema.check(data, "ResponseErrorEvent")
-    assert data["sequence_number"] == 4
     openai_schema.check({"error": data["error"]}, "ErrorResponse")
     begun = [frame(event) for event in responses.events(responses.response("m", responses.message("pong")))[:4]]
     upstream.reply([sse_head(), *begun, frame(event), LAST_CHUNK])

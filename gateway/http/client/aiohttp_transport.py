@@ -118,18 +118,20 @@ class AiohttpTransport:
         deadline: float,
         timeout_cause: Cause,
         resend: bool = True,
+        at_root: bool = False,
     ) -> Exchange:
         """See `Transport.send`."""
         length = sum(map(len, body))
+        url = URL((self._base_url.removesuffix("/v1") if at_root else self._base_url) + path, encoded=True)
         fields = [*headers, ("content-length", str(length))]
         try:
             async with asyncio.timeout_at(deadline):
                 try:
-                    answer = await self._post(path, fields, body, length, connect_s)
+                    answer = await self._post(url, fields, body, length, connect_s)
                 except aiohttp.ClientConnectorError as error:
                     if not out_of_descriptors(error.os_error) or not await self._descriptors.relieve():
                         raise
-                    answer = await self._post(path, fields, body, length, connect_s)
+                    answer = await self._post(url, fields, body, length, connect_s)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failure(error, timeout_cause) from error
         # Two defects that aiohttp's client accepts.
@@ -144,10 +146,10 @@ class AiohttpTransport:
         return sock
 
     async def _post(
-        self, path: str, fields: list[tuple[str, str]], body: Pieces, length: int, connect_s: float
+        self, url: URL, fields: list[tuple[str, str]], body: Pieces, length: int, connect_s: float
     ) -> aiohttp.ClientResponse:
         return await self._session.post(
-            URL(self._base_url + path, encoded=True),
+            url,
             data=b"".join(body) if length <= _ONE_WRITE else _each(body),
             headers=fields,
             allow_redirects=False,

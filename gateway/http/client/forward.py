@@ -10,6 +10,7 @@ from gateway.core.endpoint import AnswerSummary
 from gateway.core.errors import (
     INVALID,
     STATUS,
+    UPSTREAM_ERROR,
     UPSTREAM_INVALID_RESPONSE,
     UPSTREAM_UNAVAILABLE,
     Rejection,
@@ -145,7 +146,7 @@ class Forward:
         charge(call, answer.tokens, body, self._estimate)
         if call.batch is None and answer.model is not None and answer.model != call.request.model:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
-        return Reply(200, body)
+        return Reply(200, body, outcome=UPSTREAM_ERROR.outcome if answer.failed else "ok")
 
     async def _stream(
         self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route, *, strip_usage: bool

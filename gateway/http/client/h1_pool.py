@@ -60,6 +60,7 @@ class H1Transport:
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
         self._path = parts.path.rstrip("/")
+        self._root = self._path.removesuffix("/v1")
         fixed = [("host", parts.netloc), *((key, value) for key, value in headers if key != "host")]
         self._fixed = "".join(f"{key}: {value}\r\n" for key, value in fixed)
         self._ticker = ticker
@@ -79,11 +80,13 @@ class H1Transport:
         deadline: float,
         timeout_cause: Cause,
         resend: bool = True,
+        at_root: bool = False,
     ) -> Exchange:
         """See `Transport.send`."""
         length = sum(map(len, body))
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        text = f"POST {self._path}{path} HTTP/1.1\r\n{self._fixed}{lines}content-length: {length}\r\n\r\n"
+        base = self._root if at_root else self._path
+        text = f"POST {base}{path} HTTP/1.1\r\n{self._fixed}{lines}content-length: {length}\r\n\r\n"
         head = text.encode("latin-1")
         stale: StaleConnection | None = None
         connection = self._idle.pop() if self._idle else await self._connect(connect_s, deadline)

@@ -75,10 +75,12 @@ class Transport(Protocol):
         deadline: float,
         timeout_cause: Cause,
         resend: bool = True,
+        at_root: bool = False,
     ) -> Exchange:
         """POST to the base URL plus `path` and wait for the answer's head until `deadline`.
 
-        `resend`: a reused connection that closes at once may be replaced, and the call sent again.
+        `resend`: a reused connection that closes at once may be replaced, and the call sent again. `at_root`:
+        a `/v1` at the end of the base URL is left out.
         Cancelling closes the connection. Raises UpstreamFailure, with `timeout_cause` if the deadline passed.
         """
 

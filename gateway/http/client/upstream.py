@@ -1,6 +1,6 @@
 """One upstream at run time: the requests sent to it, and the meaning of its error answers."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -55,6 +55,7 @@ class UpstreamClient:
         *,
         redactor: Redactor,
         forward_headers: Sequence[str] = (),
+        own_headers: Collection[str] = (),
         connect_s: float,
         first_byte_s: float | None,
         idle_s: float,
@@ -64,8 +65,8 @@ class UpstreamClient:
     ) -> None:
         """Durations in seconds; `first_byte_s` None means 120 for streams and `total_s` for the rest.
 
-        `salted`: prefixes of different keys do not share the engine's own cache. `ask_usage`: ask for the
-        usage of streams whose clients did not.
+        `own_headers`: names of the headers that the config sets for every call. `salted`: prefixes of different
+        keys do not share the engine's own cache. `ask_usage`: ask for the usage of streams whose clients did not.
         """
         self.name = name
         self.transport = transport
@@ -73,6 +74,7 @@ class UpstreamClient:
         self.total_s = total_s
         self._redact = redactor
         self._forwarded_headers = (*header_policy.TRACE_HEADERS, *(name.lower() for name in forward_headers))
+        self._settled = frozenset((*(name.lower() for name in own_headers), *self._forwarded_headers))
         self._connect_s = connect_s
         self._first_byte_s = first_byte_s
         self._ask_usage = ask_usage
@@ -117,8 +119,12 @@ class UpstreamClient:
         first_byte = call.timing.sent_at + self.first_byte_s(stream=call.request.stream)
         if first_byte < deadline:
             deadline, timeout_cause = first_byte, FIRST_BYTE
-        path = call.request.endpoint.upstream_path
+        endpoint = call.request.endpoint
+        path = endpoint.upstream_path
         fields, connect_s, send = self._headers(call), self._connect_s, self.transport.send
+        if endpoint.at_root:
+            once = call.attempts > 1
+            return send(path, fields, body, connect_s, deadline, timeout_cause, resend=not once, at_root=True)
         if call.attempts > 1:  # after a failed attempt a close at once is no coincidence: engines may die of it
             return send(path, fields, body, connect_s, deadline, timeout_cause, resend=False)
         return send(path, fields, body, connect_s, deadline, timeout_cause)
@@ -236,6 +242,9 @@ class UpstreamClient:
                 value = header_policy.clean(received[name])
                 if value:
                     headers.append((name, value))
+        for name, otherwise in call.request.endpoint.travelling:
+            if name not in self._settled and (value := header_policy.clean(received.get(name, otherwise))):
+                headers.append((name, value))
         return headers
 
 

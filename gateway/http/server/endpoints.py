@@ -9,11 +9,13 @@ from urllib.parse import unquote
 from gateway.core.endpoint import Endpoint
 from gateway.core.errors import METHOD_NOT_ALLOWED, UNKNOWN_URL, Rejection
 from gateway.http.server.known_paths import INSTEAD, elsewhere
+from gateway.wire.anthropic.messages import UNKNOWN_MESSAGES
 from gateway.wire.endpoints import ENDPOINTS
-from gateway.wire.openai.models import HEALTH, MODELS
+from gateway.wire.openai.models import HEALTH, MODELS, UNKNOWN
 
 _BY_PATH: Final[dict[str, Endpoint]] = {str(endpoint): endpoint for endpoint in ENDPOINTS}
 _NEAR: Final = [path for path in _BY_PATH if path != HEALTH]
+_MESSAGES_AREA: Final = re.compile(r"^[^?]*/messages(?:[/?]|$)")
 _SLASHES: Final = re.compile(r"/{2,}")
 
 
@@ -54,7 +56,7 @@ def _find(path: str) -> Match | Rejection:
     if path == HEALTH:
         return Match(HEALTH)
     full = path if path.startswith("/v1/") else "/v1" + path
-    if (found := _BY_PATH.get(full)) is not None and found is not HEALTH:
+    if (found := _BY_PATH.get(path) or _BY_PATH.get(full)) is not None and found is not HEALTH:
         return Match(found)
     if full.startswith(MODELS + "/") and ":generateContent" not in full and ":streamGenerate" not in full:
         # Model names may contain slashes ("org/model"), plain or escaped.
@@ -73,6 +75,11 @@ def _find(path: str) -> Match | Rejection:
     if near := difflib.get_close_matches(full, _NEAR, n=1, cutoff=0.8):
         return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}. Did you mean {near[0]}?")
     return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}. Sluice serves {', '.join(_BY_PATH)}.")
+
+
+def unknown(target: str) -> Endpoint:
+    """What stands in for a path that is no endpoint: it answers in the shape of the wire that the path is like."""
+    return UNKNOWN_MESSAGES if _MESSAGES_AREA.search(target) else UNKNOWN
 
 
 def _printable(path: str) -> str:

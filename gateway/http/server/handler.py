@@ -161,7 +161,7 @@ class RequestHandler:
         reply = await generation.stack.handle(call)
         if isinstance(reply, Rejection):
             return reply
-        call.response.status, call.response.outcome, call.timing.replied_at = reply.status, "ok", self._clock()
+        call.response.status, call.response.outcome, call.timing.replied_at = reply.status, reply.outcome, self._clock()
         headers = JSON + self._headers(generation, request, call)
         return Response(reply.status, headers, reply.body, close=self.draining)
 
@@ -212,7 +212,7 @@ class RequestHandler:
     def _new_call(self, request: Request, match: endpoints.Match | Rejection) -> Call:
         headers = request.headers
         asked = ClientRequest(
-            match.endpoint if isinstance(match, endpoints.Match) else UNKNOWN,
+            match.endpoint if isinstance(match, endpoints.Match) else endpoints.unknown(request.target),
             header_policy.request_id(headers.get("x-request-id")) or self._new_request_id(),
             Credentials(
                 _header_value(headers, "authorization"),

@@ -4,29 +4,24 @@ import re
 from typing import Final
 
 from gateway.wire.openai.chat import CHAT
-from gateway.wire.openai.embeddings import EMBEDDINGS
 
 _KEYS: Final = "keys and their limits stand in the config; see /admin/config and "
 _PROVIDER: Final = "call the provider directly"
 _ENGINE: Final = "call the engine directly"
 
 _PROVIDER_ONLY: Final = (
-    *("files", "batches", "uploads", "fine_tuning", "fine-tunes", "moderations", "vector_stores", "realtime"),
+    *("files", "batches", "uploads", "fine_tuning", "fine-tunes", "vector_stores", "realtime"),
     *("videos", "evals", "containers", "conversations", "organization", "chatkit", "skills", "edits"),
 )
 _ENGINE_ONLY: Final = (
-    *("tokenize", "detokenize", "pooling", "classify", "score", "load_lora_adapter", "unload_lora_adapter"),
-    *("version", "ping", "sleep", "wake_up", "is_sleeping", "server_info", "get_model_info", "slots", "props"),
-    *("infill", "completion", "tokens"),
+    *("load_lora_adapter", "unload_lora_adapter", "version", "ping", "sleep", "wake_up", "is_sleeping"),
+    *("server_info", "get_model_info", "slots", "props", "infill", "completion", "tokens"),
 )
 INSTEAD: Final = {
     **dict.fromkeys(_PROVIDER_ONLY, _PROVIDER),
     **dict.fromkeys(_ENGINE_ONLY, _ENGINE),
-    "responses": f"use {CHAT} instead",
     "assistants": f"use {CHAT} instead",
     "threads": f"use {CHAT} instead",
-    "messages": f"use {CHAT} instead, with a client that speaks OpenAI's API",
-    "rerank": f"call the reranking engine directly, or compare the vectors of {EMBEDDINGS}",
     "audio": f"call the provider directly, or send audio in the messages of {CHAT} to an audio model",
     "images": f"call the provider directly, or send images in the messages of {CHAT} to a vision model",
 }

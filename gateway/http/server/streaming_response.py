@@ -69,7 +69,8 @@ class StreamedCall:
                     self._start(self._clock())
                 stream.attach(self.client)
                 failure = await stream.finished
-                self._end(failure, in_band=stream.reader.error is not None)
+                reader = stream.reader
+                self._end(failure, outcome_of(failure, in_band=reader.error is not None, failed=reader.failed))
             finally:
                 stream.close()
                 summary = stream.reader
@@ -102,8 +103,7 @@ class StreamedCall:
         self._break_off(rejection, rejection.kind.outcome)
         return self.client
 
-    def _end(self, failure: UpstreamFailure | None, *, in_band: bool) -> None:
-        outcome = outcome_of(failure, in_band=in_band)
+    def _end(self, failure: UpstreamFailure | None, outcome: str) -> None:
         if failure is None:
             self.client.end()
             self._call.response.outcome = outcome

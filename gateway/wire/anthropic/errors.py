@@ -1,9 +1,10 @@
 """Errors in Anthropic's shape: the rows of `gateway/core/errors.py`, with the statuses that its SDKs decide on."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+
+from gateway.core.errors import ErrorKind, Rejection
 
 STATUSES: Final = {
     "invalid_request_error": 400,
@@ -22,27 +23,25 @@ STATUSES: Final = {
 _TYPES: Final = {status: kind for kind, status in STATUSES.items()}
 
 
-def status_of(status: int) -> int:
-    """The HTTP status on this wire of an error that has this one on OpenAI's: an overload is 529."""
-    return STATUSES["overloaded_error"] if status == 503 else status
+class AnthropicErrors:
+    """An `ErrorShape`: `{"type": "error", "error": {"type", "message"}, "request_id"}`."""
 
+    heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
 
-def type_of(status: int) -> str:
-    """The type of an error with this status."""
-    return _TYPES.get(status_of(status)) or ("invalid_request_error" if status < 500 else "api_error")
+    def status(self, kind: ErrorKind) -> int:
+        """The status of the error's row; an overload is 529."""
+        return STATUSES["overloaded_error"] if kind.status == 503 else kind.status
 
+    def body(self, rejection: Rejection, request_id: str) -> bytes:
+        """The body of an error response."""
+        return msgspec.json.encode({"type": "error", "error": self._error(rejection), "request_id": request_id})
 
-def render(
-    status: int, message: str, request_id: str | None = None, details: Mapping[str, object] | None = None
-) -> bytes:
-    """The body of an error. Without `request_id` it is the data of an `error` event, which has none."""
-    body: dict[str, object] = {
-        "type": "error",
-        "error": {**(details or {}), "type": type_of(status), "message": message},
-    }
-    return msgspec.json.encode(body if request_id is None else {**body, "request_id": request_id})
+    def event(self, rejection: Rejection, request_id: str) -> bytes:
+        """The last event of a broken stream."""
+        data = msgspec.json.encode({"type": "error", "error": self._error(rejection)})
+        return b"event: error\ndata: %b\n\n" % data
 
-
-def event(status: int, message: str) -> bytes:
-    """The event that ends a broken stream."""
-    return b"event: error\ndata: %b\n\n" % render(status, message)
+    def _error(self, rejection: Rejection) -> dict[str, object]:
+        status = self.status(rejection.kind)
+        kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
+        return {**(rejection.details or {}), "type": kind, "message": rejection.message}

@@ -14,6 +14,7 @@ NOTHING: Final[frozenset[str]] = frozenset()
 _NO_LIST: Final = (b"", b"null", b"[]")
 _PARTS: Final = {
     "image_url": "vision",
+    "image": "vision",
     "input_image": "vision",
     "video_url": "vision",
     "input_audio": "audio",
@@ -33,8 +34,13 @@ class _Part(Struct, gc=False):
     type: Any = None
 
 
+class _Text(Struct, gc=False):
+    format: _Part | None = None
+
+
 _decode_part = msgspec.json.Decoder(_Part).decode
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
+_decode_text = msgspec.json.Decoder(_Text).decode
 
 
 def needs(fields: RequestFields | None) -> frozenset[str]:
@@ -46,6 +52,8 @@ def needs(fields: RequestFields | None) -> frozenset[str]:
         capabilities.add("tools")
     response_format = fields.response_format
     if b"json_schema" in bytes(response_format) and _type(response_format) == "json_schema":
+        capabilities.add("json_schema")
+    if b"json_schema" in bytes(fields.text) and _type_of_format(fields.text) == "json_schema":
         capabilities.add("json_schema")
     if b'"audio"' in bytes(fields.modalities):
         capabilities.add("audio")
@@ -85,3 +93,12 @@ def _type(value: Raw) -> object:
         return _decode_part(value).type
     except msgspec.DecodeError:
         return None
+
+
+def _type_of_format(text: Raw) -> object:
+    """The type of the format that a responses request asks for."""
+    try:
+        format_ = _decode_text(text).format
+    except msgspec.DecodeError:
+        return None
+    return None if format_ is None else format_.type

@@ -55,6 +55,8 @@ class ChunkReader:
     error event or a choice that failed; nothing passes after `done` or `error`.
     """
 
+    failed = False  # a chunk that tells of a failure is an error
+
     __slots__ = (
         "_ended",
         "_events",

@@ -3,8 +3,8 @@
 A peek decodes the few fields that the gateway needs; it validates the rest of the JSON but skips it.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,10 +12,13 @@ from msgspec import Struct
 from gateway.core.endpoint import RequestHead
 from gateway.core.errors import INVALID_JSON, INVALID_VALUE, Rejection
 from gateway.wire import request_body
+from gateway.wire.anthropic.errors import STATUSES
 from gateway.wire.http.retry_after import wait_in_text, wait_of_delay
 from gateway.wire.json import lenient, splice
 from gateway.wire.json import limits as json_limits
 from gateway.wire.openai import finish_reason, request_limits
+
+T = TypeVar("T")
 
 NULL: Final = msgspec.Raw(b"null")
 """The `error` or `usage` of an answer without one."""
@@ -117,6 +120,17 @@ def is_utf8(text: bytes) -> bool:
     return True
 
 
+def decoded(decode: Callable[[bytes], T], body: bytes) -> T | None:
+    """A whole answer, read by this decoder; None if it is not such a JSON object."""
+    try:
+        return decode(body)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+    except msgspec.DecodeError:
+        copy = lenient.readable(body)
+        return None if copy is None else decoded(decode, copy)
+
+
 def peek_answer(body: bytes) -> WholeAnswer | None:
     """Read an upstream's answer or chunk; None if it is not a JSON object."""
     try:
@@ -171,8 +185,8 @@ _KNOWN: Final = frozenset(("message", "type", "param", "code"))
 def read_error(body: bytes) -> UpstreamError | None:
     """Message, type, param and code of an error body; None if it is unreadable.
 
-    Reads OpenAI's `{"error": {...}}`, `{"error": "text"}`, vLLM's flat `{"object": "error", "message": ...}`,
-    FastAPI's `{"detail": ...}`, and a failure of one of the choices.
+    Reads OpenAI's `{"error": {...}}`, `{"error": "text"}`, Anthropic's `{"type": "error", "error": {...}}`, vLLM's
+    flat `{"object": "error", "message": ...}`, FastAPI's `{"detail": ...}`, and a failure of one of the choices.
     """
     try:
         body_value = msgspec.json.decode(lenient.readable(body) or body)
@@ -192,13 +206,14 @@ def read_error(body: bytes) -> UpstreamError | None:
         return _read_choice_error(inner.get("choices"))
     if not isinstance(message, str):
         message = msgspec.json.encode(message).decode()
-    code = inner.get("code")
+    code, kind = inner.get("code"), _text(inner.get("type"))
+    status = STATUSES.get(kind or "") if body_value.get("type") == "error" else None
     return UpstreamError(
         message,
-        _text(inner.get("type")),
+        kind,
         _text(inner.get("param")),
         _text(code),
-        code if isinstance(code, int) and 400 <= code <= 599 else None,
+        code if isinstance(code, int) and 400 <= code <= 599 else status,
         *_details(inner, message),
         further={name: inner[name] for name in inner.keys() - _KNOWN} if inner is not body_value else {},
     )

@@ -1,13 +1,18 @@
-"""The Responses API: what its events mean, and the event that ends a broken stream."""
+"""`/v1/responses`: what its requests, answers and events mean."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from gateway.core.errors import ErrorKind
-from gateway.wire.openai.typed_events import Description, EventTypes
+from gateway.core.endpoint import AnswerSummary, Endpoint
+from gateway.core.errors import Rejection
+from gateway.core.tokens import TokenUsage
+from gateway.wire.openai import peek, usage
+from gateway.wire.openai.errors import OpenAIErrors
+from gateway.wire.openai.token_weight import response_caps
+from gateway.wire.openai.typed_events import Description, EventTypes, typed_reader
 
-_LENGTH: Final = "max_output_tokens"
+_UNFINISHED: Final = ("queued", "in_progress")
 
 
 def finish_reason(description: Description) -> str:
@@ -16,7 +21,7 @@ def finish_reason(description: Description) -> str:
         return "stop"
     details = description.incomplete_details
     reason = details.get("reason") if description.status == "incomplete" and isinstance(details, dict) else None
-    return "length" if reason == _LENGTH else reason if isinstance(reason, str) else ""
+    return "length" if reason == "max_output_tokens" else reason if isinstance(reason, str) else ""
 
 
 EVENTS: Final = EventTypes(
@@ -41,11 +46,45 @@ EVENTS: Final = EventTypes(
 )
 
 
-def error_event(kind: ErrorKind, message: str, param: str | None, sequence: int) -> bytes:
-    """The event that ends a broken stream: OpenAI's, and the same as an `error` member, on which SDKs raise.
+class _Response(Description, gc=False):
+    object: Any = None
+    error: msgspec.Raw = peek.NULL
 
-    `sequence` is the number of events before it.
-    """
-    error = {"message": message, "type": kind.type, "param": param, "code": kind.code or None}
-    event = {**error, "type": "error", "sequence_number": sequence, "error": error}
-    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(event)
+
+_decode = msgspec.json.Decoder(_Response).decode
+
+
+def read_response(body: bytes) -> AnswerSummary | None:
+    """What is known of an answer. One that has failed holds an `error` and is an answer all the same."""
+    answer = peek.decoded(_decode, body)
+    if answer is None:
+        return None
+    error = answer.object != "response" and bytes(answer.error) not in peek.NO_ERROR
+    tokens = None if answer.usage is peek.NULL else usage.tokens(answer.usage)
+    if tokens is None and answer.status in _UNFINISHED:
+        tokens = TokenUsage()  # it runs in the background
+    model = answer.model if isinstance(answer.model, str) else None
+    failed, damaged = answer.status == "failed", not peek.is_utf8(body)
+    return AnswerSummary(model, finish_reason(answer), tokens, error, damaged=damaged, failed=failed)
+
+
+class ResponsesErrors(OpenAIErrors):
+    """OpenAI's shape; the error event in a stream is flat, and has the same as an `error` member, for SDKs to raise."""
+
+    def event(self, rejection: Rejection, request_id: str) -> bytes:
+        """The last event of a broken stream. Its place among the events is not known, so its number is 0."""
+        kind = rejection.kind
+        error = {"message": rejection.message, "type": kind.type, "param": rejection.param, "code": kind.code or None}
+        event = {**error, "type": "error", "sequence_number": 0, "error": error}
+        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(event)
+
+
+RESPONSES: Final = Endpoint(
+    "/v1/responses",
+    "responses",
+    errors=ResponsesErrors(),
+    head=peek.read_head,
+    answer=read_response,
+    caps=response_caps,
+    reader=typed_reader(EVENTS),
+)

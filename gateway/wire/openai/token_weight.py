@@ -9,6 +9,7 @@ from string import ascii_letters
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import Raw
 
 from gateway.core.request_fields import ABSENT, RequestFields
 from gateway.core.tokens import OutputCaps
@@ -111,6 +112,13 @@ def chat_caps(fields: RequestFields | None) -> OutputCaps:
     return _caps(fields, most, stated=stated, prompts=1)
 
 
+def response_caps(fields: RequestFields | None) -> OutputCaps:
+    """Return the caps of a responses request, which has one answer."""
+    if fields is None or fields.max_output_tokens is None:
+        return NO_CAP
+    return OutputCaps(_positive(fields.max_output_tokens) or None, 1, 1, stated=True)
+
+
 def completion_caps(fields: RequestFields | None) -> OutputCaps:
     """Return the caps of a completions request. `echo` adds nothing: upstreams count only generated tokens."""
     if fields is None:
@@ -129,7 +137,7 @@ def _caps(fields: RequestFields, most: int, *, stated: bool, prompts: int) -> Ou
 
 
 def weigh(fields: RequestFields | None, body: bytes) -> TextWeight:
-    """Weigh what becomes input tokens: messages, prompt, input, tools, response format.
+    """Weigh what becomes input tokens: messages, prompt, input, documents, tools, response format.
 
     Never raises: a body without `fields` is weighed as plain text.
     """
@@ -138,15 +146,21 @@ def weigh(fields: RequestFields | None, body: bytes) -> TextWeight:
     text = bytes(fields.messages)
     if fields.tools is not ABSENT or fields.functions is not ABSENT or fields.response_format is not ABSENT:
         text += b"".join(map(bytes, (fields.tools, fields.functions, fields.response_format)))
-    if fields.prompt is ABSENT and fields.input is ABSENT:
+    if fields.messages is not ABSENT and fields.system is ABSENT:
         return _weigh_text(text, 0)
     ids = 0
-    for listed in map(bytes, (fields.prompt, fields.suffix, fields.input)):
+    for listed in map(bytes, _texts(fields)):
         if _is_id_list(listed):
             ids += _count_ids(listed)
         else:
             text += listed
     return _weigh_text(text, ids)
+
+
+def _texts(fields: RequestFields) -> tuple[Raw, ...]:
+    """Return the members beside `messages` and what goes with them that become input."""
+    asked = fields.prompt, fields.suffix, fields.input, fields.instructions, fields.system, fields.text
+    return *asked, fields.query, fields.documents, fields.text_1, fields.text_2
 
 
 def _weigh_text(text: bytes, ids: int) -> TextWeight:

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.core.call import TokenUsage
+from gateway.core.stream import StreamReader
+from gateway.core.tokens import TokenUsage
 from gateway.wire.json import lenient, members, splice
 from gateway.wire.openai import sse, usage
 from gateway.wire.openai.chunks import InvalidChunk
@@ -68,7 +69,7 @@ class TypedEventReader:
 
     `begun` is set by the first event that is neither comment, ping nor error, `done` by the last event of a complete
     stream, `failed` if that event tells of a failure, `error` by an error event; nothing passes after `done` or
-    `error`. `passed` counts the events.
+    `error`.
     """
 
     __slots__ = (
@@ -83,7 +84,6 @@ class TypedEventReader:
         "error",
         "failed",
         "finish",
-        "passed",
         "tokens",
     )
 
@@ -101,7 +101,6 @@ class TypedEventReader:
         self.failed = False
         self.error: bytes | None = None
         self.finish = ""
-        self.passed = 0
         self.tokens: TokenUsage | None = None
 
     def complete(self, choices: int) -> bool:
@@ -150,7 +149,6 @@ class TypedEventReader:
             return False
         output.chunks += 1
         output.size += last - start
-        self.passed += 1
         return True
 
     def _pass(self, event: bytes) -> bytes:
@@ -176,7 +174,6 @@ class TypedEventReader:
         if kind == "error" or (event.error is not NULL and bytes(event.error) not in NO_ERROR):
             self.error = data
             return b""
-        self.passed += 1
         self.begun = self.begun or kind != _PING
         types = self._types
         if kind in types.output:
@@ -208,6 +205,11 @@ class TypedEventReader:
         if block is NULL or (reported := usage.tokens(block)) is None:
             return
         self.tokens = reported if self.tokens is None else usage.grown(self.tokens, reported)
+
+
+def typed_reader(types: EventTypes) -> Callable[[str, bytes, bool], StreamReader]:
+    """What makes the readers of an endpoint whose events have these types."""
+    return lambda public_model, encoded_name, strip_usage: TypedEventReader(types, encoded_name)
 
 
 def _fields(event: bytes) -> tuple[list[bytes], bytes, str, bool]:
