@@ -149,7 +149,7 @@ async def test_a_clients_own_mistakes_are_the_sdks_own_exceptions(
         await sdk.chat.completions.create(**{**C0, "model": ""})
     assert (wrong.value.param, wrong.value.code) == ("model", "invalid_value")
     with pytest.raises(openai.NotFoundError, match="does not serve"):
-        await sdk.responses.create(model="m-small", input="x")
+        await sdk.vector_stores.create(name="x")
     with pytest.raises(openai.APIStatusError) as large:
         await sdk.chat.completions.create(model="m-small", messages=[], extra_body={"x": "y" * 33 * 2**20})
     assert large.value.status_code == 413
