@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from doubles.gateway import InProcessGateway, StartGateway
-from doubles.listing_engine import ListingEngine
+from doubles.listing_engine import Always, ListingEngine
 from doubles.redis_server import RedisServer
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
@@ -27,8 +27,9 @@ async def other() -> AsyncIterator[FaultUpstream]:
 
 
 @pytest.fixture
-def engine(upstream: FaultUpstream) -> ListingEngine:
-    """The upstream as an engine that takes lists."""
+def engine(upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch) -> ListingEngine:
+    """The upstream as an engine that takes lists, on which merging pays: no trial changes the mode meanwhile."""
+    monkeypatch.setattr("gateway.batching.profile.MergeExperiment", Always)
     return ListingEngine(upstream)
 
 

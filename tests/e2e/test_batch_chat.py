@@ -9,7 +9,7 @@ import pytest
 from doubles import replies
 from doubles.call import Call
 from doubles.gateway import InProcessGateway, StartGateway
-from doubles.listing_engine import BATCH_CHAT, Always, ListingEngine, at_rest, gathered, merging
+from doubles.listing_engine import BATCH_CHAT, ListingEngine, at_rest, gathered, merging
 from doubles.rawclient import Answer
 from doubles.script import Script
 from doubles.upstream import FaultUpstream
@@ -17,12 +17,6 @@ from doubles.vocabulary import C0, CHAT, COMPLETIONS, ask
 from doubles.waiting import eventually
 
 VLLM = {"kind": "vllm"}
-
-
-@pytest.fixture
-def engine(upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch) -> ListingEngine:
-    monkeypatch.setattr("gateway.batching.profile.MergeExperiment", Always)
-    return ListingEngine(upstream)
 
 
 def talk(*texts: str, **more: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import pytest
 import yaml
 from doubles.gateway import StartGateway
 from doubles.listing_engine import (
-    Always,
     Gathering,
     ListingEngine,
     asks,
@@ -18,7 +17,6 @@ from doubles.listing_engine import (
     own,
     text,
 )
-from doubles.upstream import FaultUpstream
 from doubles.vocabulary import EMBEDDINGS, ask
 from doubles.waiting import eventually
 
@@ -26,13 +24,6 @@ from gateway.assembly.reload import apply
 from gateway.config.load import load
 
 FEW = ("a", "b", "c")
-
-
-@pytest.fixture
-def engine(upstream: FaultUpstream, monkeypatch: pytest.MonkeyPatch) -> ListingEngine:
-    """An engine on which merging pays, so that no trial changes the mode meanwhile."""
-    monkeypatch.setattr("gateway.batching.profile.MergeExperiment", Always)
-    return ListingEngine(upstream)
 
 
 async def test_batch_11_who_leaves_before_it_goes_is_not_in_it(

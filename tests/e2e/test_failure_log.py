@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from doubles import replies
+from doubles.flights import joined
 from doubles.gateway import GatewayProcess, InProcessGateway, StartGateway
+from doubles.listing_engine import ListingEngine, gathering, refusal
 from doubles.rawclient import Answer, call
-from doubles.script import RST, Step, frame, full, piece, sse_head
+from doubles.script import RST, Step, Until, frame, full, piece, sse_head
 from doubles.settings import AUTH, KEY, OTHER_KEY, UPSTREAM_KEY, settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, E0, EMBEDDINGS, S0
@@ -207,6 +209,70 @@ async def test_each_attempt_is_named_and_success_after_one_too(
     assert (await call(gateway.port, "POST", CHAT, S0)).status == 200
     await gateway.counted("sluice_requests_total", 2)
     assert (lines[1]["level"], lines[1]["failures"]) == ("info", ["local/up-small server_error 500"])
+
+
+FAILED = ["local/up-embed server_error 500"]
+
+
+def of_requests(lines: list[dict[str, Any]], outcome: str) -> list[dict[str, Any]]:
+    return [line for line in lines if line["outcome"] == outcome]
+
+
+async def test_a_merged_call_that_fails_is_in_the_line_of_each_caller(
+    engine: ListingEngine, start_gateway: StartGateway, lines: list[dict[str, Any]]
+) -> None:
+    batch = await gathering(["a", "b", "c"], engine, start_gateway)
+    engine.upstream.always(refusal(500, PROMPT))
+    assert [answer.status for answer in await batch.ends()] == [502] * 3
+    await batch.gateway.counted("sluice_requests_total", 4)
+    failed = of_requests(lines, "upstream_error")
+    assert [line["failures"] for line in failed] == [FAILED] * 3
+    assert {line["error"] for line in failed} == {"Upstream `local` answered with status 500."}
+    assert {line["level"] for line in failed} == {"warning"}
+    assert PROMPT not in json.dumps(lines)
+
+
+async def test_a_merged_call_that_is_refused_is_in_the_lines_of_all_and_only_one_of_them_failed(
+    engine: ListingEngine, start_gateway: StartGateway, lines: list[dict[str, Any]]
+) -> None:
+    batch = await gathering(["a", "poison", "c"], engine, start_gateway)
+    assert [answer.status for answer in await batch.ends()] == [200, 400, 200]
+    await batch.gateway.counted("sluice_requests_total", 4)
+    refused = "local/up-embed client_error 400"
+    assert [line.get("failures", []) for line in of_requests(lines, "ok")] == [[], [refused], [refused]]
+    (failed,) = of_requests(lines, "client_error")
+    assert (failed["level"], failed["failures"]) == ("info", [refused, refused])
+
+
+async def test_a_part_of_a_list_that_fails_is_in_the_line_of_its_caller(
+    upstream: FaultUpstream, start_gateway: StartGateway, lines: list[dict[str, Any]]
+) -> None:
+    gateway = await start_gateway(settings(upstream.url, upstream={"max_inputs": 2}))
+    upstream.always(
+        lambda call: replies.error(500, PROMPT) if "c" in call.json()["input"] else replies.embeddings(inputs=2)
+    )
+    answer = await call(gateway.port, "POST", EMBEDDINGS, {**E0, "input": ["a", "b", "c", "d"]})
+    assert answer.status == 502
+    await gateway.counted("sluice_requests_total", 1)
+    assert (lines[0]["failures"], lines[0]["error"]) == (FAILED, "Upstream `local` answered with status 500.")
+
+
+@pytest.mark.parametrize("body", [C0, S0], ids=["whole", "stream"])
+async def test_a_shared_call_that_fails_is_in_the_line_of_each_caller(
+    upstream: FaultUpstream, start_gateway: StartGateway, lines: list[dict[str, Any]], body: dict[str, Any]
+) -> None:
+    gateway = await start_gateway(settings(upstream.url, cache={"enabled": True}))
+    answer_now = asyncio.Event()
+    upstream.always([Until(answer_now), *replies.error(500, PROMPT)])
+    same = {**body, "temperature": 0}
+    tasks = [asyncio.create_task(call(gateway.port, "POST", CHAT, same)) for _ in range(3)]
+    await joined(gateway, 2)
+    answer_now.set()
+    assert [answer.status for answer in await asyncio.gather(*tasks)] == [502] * 3
+    await gateway.counted("sluice_requests_total", 3)
+    assert len(upstream.calls) == 1
+    assert [line["failures"] for line in lines] == [["local/up-small server_error 500"]] * 3
+    assert {line["error"] for line in lines} == {"Upstream `local` answered with status 500."}
 
 
 @pytest.mark.parametrize(("name", "kept"), [("crash", 1), ("wrong_key", 0)])

@@ -94,10 +94,9 @@ async def test_who_leaves_in_the_middle_of_a_call_leaves_nothing(
 
 
 async def test_who_leaves_a_merged_call_leaves_nothing(
-    upstream: FaultUpstream, start_gateway: StartGateway, clients: list[RawClient]
+    upstream: FaultUpstream, engine: ListingEngine, start_gateway: StartGateway, clients: list[RawClient]
 ) -> None:
     before = alive(Call)
-    engine = ListingEngine(upstream)
     batch = await gathering([], engine, start_gateway)
     for number in range(CLIENTS):
         clients.append(await asks(batch.gateway, str(number)))
@@ -125,9 +124,11 @@ async def test_who_leaves_before_its_request_is_whole_leaves_nothing(
     await let_go(before, Call)
 
 
-async def test_who_has_shared_a_call_leaves_nothing(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
+async def test_who_has_shared_a_call_leaves_nothing(
+    upstream: FaultUpstream, engine: ListingEngine, start_gateway: StartGateway
+) -> None:
     before = alive(Call)
-    batch = await gathering(["a", "b", "c"], ListingEngine(upstream), start_gateway)
+    batch = await gathering(["a", "b", "c"], engine, start_gateway)
     assert {one.status for one in await batch.ends()} == {200}
     assert len(upstream.calls) == 2
     await let_go(before, Call)

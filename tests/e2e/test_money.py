@@ -159,9 +159,8 @@ async def test_every_dialect_is_billed(upstream: FaultUpstream, start_gateway: S
 
 
 async def test_a_discarded_batch_is_paid_by_its_callers(
-    upstream: FaultUpstream, start_gateway: StartGateway, tmp_path: Path
+    upstream: FaultUpstream, engine: ListingEngine, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
-    engine = ListingEngine(upstream)
     config = merging(upstream.url, usage={"store": "sqlite", "path": str(tmp_path / "usage.db")})
     config["models"]["m-embed"]["candidates"][0]["price"] = CHEAP
     batch = await gathering(["aaa", "bbbbbb", "ccc"], engine, start_gateway, config)
