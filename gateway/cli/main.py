@@ -65,6 +65,10 @@ def _run(argv: list[str]) -> int:
         from gateway.cli.import_litellm.run import run as import_litellm
 
         return import_litellm(arguments.file, arguments.out, out=sys.stdout, err=sys.stderr, keys_file=arguments.keys)
+    if arguments.command == "key":
+        from gateway.cli.key import run as key
+
+        return key(arguments, out=sys.stdout)
     if arguments.command in ("train-router", "calibrate", "explain"):
         from gateway.cli.router.options import run as router
 
@@ -134,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _tools(commands: "argparse._SubParsersAction[Any]", config: argparse.ArgumentParser) -> None:
     from gateway.cli.bench.options import describe as describe_bench
+    from gateway.cli.key import describe as describe_key
     from gateway.cli.report.run import describe as describe_report
     from gateway.cli.router.options import describe as describe_router
     from gateway.cli.top.run import describe as describe_top
@@ -142,6 +147,7 @@ def _tools(commands: "argparse._SubParsersAction[Any]", config: argparse.Argumen
     describe_report(commands.add_parser("report", parents=[config], help="report what was saved, and by what"))
     describe_top(commands.add_parser("top", parents=[config], help="watch a running gateway"))
     describe_bench(commands.add_parser("bench", help="load an endpoint and measure it"))
+    describe_key(commands.add_parser("key", help="mint a client's key"))
     litellm = commands.add_parser("import-litellm", help="convert a LiteLLM config")
     litellm.add_argument("file", metavar="CONFIG", help="LiteLLM's config.yaml")
     litellm.add_argument("--keys", metavar="FILE", help="virtual keys exported as CSV, see the docs")
