@@ -28,13 +28,14 @@ MAY_IMPORT = {
     "resilience": "core queueing routing wire",
     "context_window": "core resilience usage wire",
     "batching": "core queueing resilience telemetry usage wire",
+    "inspector": "core wire",
     "pipeline": "auth cache core limits queueing resilience telemetry usage",
     "http": "auth context_window core limits pipeline resilience routing telemetry usage wire",
     "reporting": "config core http pricing usage",
-    "assembly": "auth batching cache config context_window core http limits pipeline pricing queueing "
+    "assembly": "auth batching cache config context_window core http inspector limits pipeline pricing queueing "
     "reporting resilience routing telemetry usage wire",
-    "process": "assembly config core http resilience telemetry usage",
-    "cli": "assembly config core http pricing process redis reporting routing telemetry usage wire",
+    "process": "assembly config core http inspector resilience telemetry usage",
+    "cli": "assembly config core http inspector pricing process redis reporting routing telemetry usage wire",
     "__main__": "cli",
 }
 TABLE = {package: set(known.split()) for package, known in MAY_IMPORT.items()}
@@ -69,6 +70,7 @@ WAITS = {
 ALWAYS_WAITS = ("/layer.py", "_layer.py", "_store.py", "/single_flight.py")
 READS_DATES = {
     "core/budget_calendar.py": "time zones speak datetime; its clocks are arguments",
+    "inspector/call_record.py": "formats timestamps",
     "pricing/catalogue.py": "prices have dates",
     "telemetry/access_log.py": "formats timestamps",
     "telemetry/logging.py": "formats timestamps",

@@ -7,6 +7,7 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from gateway.config import reference_page as document
 from gateway.config.field_docs import SENTENCES
 from gateway.config.load import Loaded, load
 from gateway.core import errors
+from gateway.inspector.call_filter import CallFilter
 
 DOCS = ROOT / "docs"
 MINIMAL = {
@@ -251,6 +253,8 @@ def test_every_command_exists(page):
                 assert url == "http://127.0.0.1:8080/v1/chat/completions"
                 # The engine behind it may be a toy: without these two its answers look broken.
                 assert json.loads(body).keys() == {"model", "temperature", "max_tokens", "messages"}
+            case ["curl", "-s", url] if url.startswith("http://127.0.0.1:9464/admin/calls"):
+                CallFilter.of(dict(parse_qsl(urlsplit(url).query)))
             case [script] if script.startswith("deploy/"):
                 assert os.access(ROOT / script, os.X_OK), line
             case ["printf", "%s", _, "|", "sha256sum"] | []:  # test_examples.py runs it

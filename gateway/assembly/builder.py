@@ -18,7 +18,7 @@ from gateway.assembly.registry import KeyedRegistry
 from gateway.assembly.resilience import ResilienceFactory
 from gateway.assembly.routing import RouterFactory, engine_metrics
 from gateway.assembly.tracing import TracingFactory
-from gateway.assembly.upstreams import Links, WorkerShare
+from gateway.assembly.upstreams import Links, WorkerShare, secrets
 from gateway.auth.model_names import ModelNames
 from gateway.batching.layer import BatchingLayer
 from gateway.config import model as cfg
@@ -35,6 +35,8 @@ from gateway.http.server.cors import Cors
 from gateway.http.server.generation import Generation
 from gateway.http.server.model_list import ModelList
 from gateway.http.ticker import Ticker, interval_for
+from gateway.inspector import layer as inspector_layer
+from gateway.inspector.inspector import Inspector
 from gateway.limits.body_memory import BodyMemory
 from gateway.limits.key_limit_gate import KeyLimitGate
 from gateway.pipeline.stack import Deps, build
@@ -117,6 +119,7 @@ class PipelineBuilder:
         self.traces = TracingFactory(clock, unix, rng)
         self._queues = QueueFactory(share, config.server.max_queue, metrics, clock, self._estimates.make)
         self._resilience = ResilienceFactory(metrics, clock, rng)
+        self.inspector = Inspector(clock, unix, share.number)
         self._bodies = BodyMemory(0)
         self.learned = batching.LearnedModes(batching.learned_path(config))
         self.ticker.add(self.learned)
@@ -182,6 +185,7 @@ class PipelineBuilder:
         router: Router | None,
     ) -> Deps:
         accounts, metrics, estimates = self.accounts, self._metrics, self._estimates
+        inspector = self._inspector(config)
         names = list(config.models)
         callers = {key.digest(): upstreams.caller(key, names, accounts.of.get(key.name)) for key in config.keys}
         self.machines = GpuCosts(dict(self._machines(config)))
@@ -202,7 +206,7 @@ class PipelineBuilder:
             log.access,
             callers,
             ModelNames(routes, {name: model.aliases for name, model in config.models.items()}),
-            KeyLimitGate(estimates.make, accounts.calendar, metrics),
+            KeyLimitGate(estimates.make, accounts.calendar, metrics, inspected=inspector.on),
             usage,
             attempt,
             queue,
@@ -213,7 +217,21 @@ class PipelineBuilder:
             self.caches.layer(config),
             self.traces.tracing(config),
             self.router.tiers.layer(config, usage),
+            inspector.keep if inspector.on else None,
+            inspector_layer.capture(inspector) if inspector.bodies else None,
         )
+
+    def _inspector(self, config: cfg.Config) -> Inspector:
+        """The inspector, by this config's settings."""
+        settings = config.inspector
+        self.inspector.apply(
+            settings.calls,
+            settings.max_bytes,
+            bodies=settings.bodies,
+            secrets=secrets(config),
+            without=(key.name for key in config.keys if not key.keep_bodies),
+        )
+        return self.inspector
 
     def _machines(self, config: cfg.Config) -> Iterator[tuple[str, tuple[int, Throughput]]]:
         for name, upstream in config.upstreams.items():

@@ -20,7 +20,7 @@ from gateway.core.clock import unix as unix_clock
 from gateway.http import bind_errors
 from gateway.http.client.transport import Transport
 from gateway.http.descriptors import Descriptors
-from gateway.http.server.admin import View, application
+from gateway.http.server.admin import View, application, no_call
 from gateway.http.server.connection import Connection
 from gateway.http.server.handler import RequestHandler
 from gateway.http.server.listener import Listener
@@ -78,6 +78,7 @@ class Gateway:
         self.metrics.registry.register(UpstreamCollector(self._statuses))
         self.metrics.registry.register(BudgetCollector(self._accounts.budgets))
         self._serve = RequestHandler(self._pipeline.generation, self._new_request_id, self._clock)
+        self._pipelines.inspector.live = self._serve.live.values
         self._retired = GenerationReaper(self._serve.open_calls)
         self._pipelines.ticker.add(self._retired)
         log.output().count = self.metrics.log_dropped.inc
@@ -170,6 +171,8 @@ class Gateway:
             "upstreams": self._show_upstreams,
             **self._accounts.views(lambda: self._pipeline.config),
             "budgets": self._show_budgets,
+            "calls": self._show_calls,
+            "calls/{id}": self._show_call,
         }
 
     async def _show_config(self, query: Mapping[str, str]) -> object:
@@ -219,6 +222,12 @@ class Gateway:
 
     async def _show_budgets(self, query: Mapping[str, str]) -> object:
         return {key: BudgetView.of(status) for key, status in self._accounts.budget_statuses().items()}
+
+    async def _show_calls(self, query: Mapping[str, str]) -> object:
+        return self._pipelines.inspector.page(query)
+
+    async def _show_call(self, query: Mapping[str, str]) -> object:
+        return self._pipelines.inspector.details(query["id"]) or no_call(query["id"])
 
     async def stop(self) -> None:
         """Drain: report not ready, close the port after the delay, and end open calls after the timeout."""

@@ -117,6 +117,15 @@ def _credentials(config: cfg.UpstreamConfig) -> tuple[str | None, dict[str, str]
     return key, {name: value.reveal() for name, value in config.headers.items()}
 
 
+def secrets(config: cfg.Config) -> list[str]:
+    """Every secret that the config knows: clients' keys, and the keys, headers and passwords of upstreams."""
+    found = [key.key.reveal() for key in config.keys if key.key is not None]
+    for upstream in config.upstreams.values():
+        key, extra = _credentials(upstream)
+        found += secrets_of(upstream.base_url, key, extra)
+    return found
+
+
 def provider_of(config: cfg.Config, upstream: str) -> str:
     """OpenTelemetry's name of the provider, or the upstream's name if a reload has removed it."""
     settings = config.upstreams.get(upstream)

@@ -240,6 +240,7 @@ def _copy_metadata(call: Call, merged: Call, size: int) -> None:
     call.routing.candidate = merged.routing.candidate
     call.attempts += merged.attempts
     call.failures += merged.failures
+    call.routing.skipped += merged.routing.skipped
     call.batch_size = size if size > 1 else 0
     call.response.upstream_headers = merged.response.upstream_headers
     call.timing.sent_at = merged.timing.sent_at

@@ -52,6 +52,7 @@ def copy_metadata(call: Call, shared: Call, *, first: bool) -> None:
         shared.response.upstream_headers,
     )
     call.routing.candidates, call.failures = shared.routing.candidates, shared.failures
+    call.routing.considered, call.routing.skipped = shared.routing.considered, shared.routing.skipped
     call.response.finish, call.batch_size, call.modified = shared.response.finish, shared.batch_size, shared.modified
     call.response.notes |= {
         name: value for name, value in shared.response.notes.items() if name not in call.response.notes

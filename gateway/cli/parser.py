@@ -2,6 +2,7 @@
 
 import argparse
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 
 class LineParser(argparse.ArgumentParser):
@@ -24,3 +25,12 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError("give a whole number from 1")
     return int(text)
+
+
+def admin_url(text: str) -> str:
+    """The type of an option that names a running gateway's admin port."""
+    parts = urlsplit(text)
+    malformed = parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment
+    if malformed or not parts.hostname or parts.port == 0:  # parts.port raises ValueError for a bad port
+        raise argparse.ArgumentTypeError("give an address such as http://127.0.0.1:9464")
+    return text

@@ -31,6 +31,12 @@ SENTENCES: Final = {
     "admin": "The admin port: metrics and probes, without a key, see [Operations](operations.md#admin-port).",
     "admin.host": "Address to listen on.",
     "admin.port": "Port to listen on; 0 takes a free port, which the log names.",
+    "inspector": "What the gateway decided for each of the last requests, in memory only, see "
+    "[Inspector](inspector.md).",
+    "inspector.calls": "Finished requests to keep, in each worker; 0 keeps none.",
+    "inspector.max_bytes": "Memory for them, in each worker.",
+    "inspector.bodies": "Whether it keeps prompts and answers too, up to 256 KiB each, see "
+    "[Inspector](inspector.md#bodies). Whoever can read the admin port can read them then.",
     "redis": "State shared by workers and replicas.",
     "redis.url": "Address of Redis, of any node of a cluster, or of sentinels: "
     "`redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster`; `rediss` is TLS. A password in it must be "
@@ -53,6 +59,7 @@ SENTENCES: Final = {
     "keys[].limits.usd_per_day": "US dollars per day.",
     "keys[].engine_fields": "Body fields that steer the engine and that the key may send, see "
     "[Security](security.md#fields-that-steer-the-engine).",
+    "keys[].keep_bodies": "Whether `inspector.bodies` holds for the key's requests.",
     "upstreams": "Servers that answer requests, by name. Names are ASCII; a response header shows them.",
     "upstreams.*.base_url": "Address up to the part that all endpoints share; it usually ends in `/v1`.",
     "upstreams.*.kind": "Server software. It decides what can be merged and which load metrics are read; a "

@@ -88,6 +88,14 @@ class AdminConfig(Section, frozen=True, kw_only=True):
     port: TcpPort = 9464
 
 
+class InspectorConfig(Section, frozen=True, kw_only=True):
+    """What is kept of finished requests, in memory: at most so many, of together at most so many bytes."""
+
+    calls: WholeNumber = 1000
+    max_bytes: Bytes = 64 * MIB
+    bodies: Flag = False
+
+
 class RedisConfig(Section, frozen=True, kw_only=True):
     """Redis, for shared state. The whole address is secret because it may contain a password."""
 
@@ -126,6 +134,7 @@ class KeyConfig(Section, frozen=True, kw_only=True):
     priority: PriorityName = "interactive"
     limits: LimitsConfig = LimitsConfig()
     engine_fields: tuple[EngineField, ...] = ()
+    keep_bodies: Flag = True
 
     def digest(self) -> bytes:
         """The SHA-256 of the key, by which authentication finds it."""
@@ -291,6 +300,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     server: ServerConfig = ServerConfig()
     admin: AdminConfig = AdminConfig()
+    inspector: InspectorConfig = InspectorConfig()
     redis: RedisConfig | None = None
     keys: tuple[KeyConfig, ...] = ()
     upstreams: Mapping[str, UpstreamConfig]

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from gateway.core.caller import INTERACTIVE, STRANGER, Priority
+from gateway.core.caller import INTERACTIVE, STRANGER, LimitStatus, Priority
 from gateway.core.endpoint import Endpoint
 from gateway.core.errors import Rejection
 from gateway.core.headers import header_text
@@ -116,12 +116,51 @@ class FailedUsage(NamedTuple):
 
 
 class FailedAttempt(NamedTuple):
-    """One failed attempt for the log: what the retry policy calls it, and why, in a closed or masked sentence."""
+    """One failed attempt for the log: what the retry policy calls it, and why, in a closed or masked sentence.
+
+    Times are monotonic seconds; `queue_s` is what the call had waited in queues until then, over all attempts,
+    and `ready_at` when its body was there, moved by the time that earlier attempts took.
+    """
 
     upstream: str
     model: str
     result: str
     sentence: str
+    sent_at: float = 0.0
+    ended_at: float = 0.0
+    queue_s: float = 0.0
+    ready_at: float = 0.0
+
+
+class SkippedCandidate(NamedTuple):
+    """A candidate that was not called, and why."""
+
+    upstream: str
+    model: str
+    reason: Literal["breaker_open", "paused"]
+
+
+class Considered(NamedTuple):
+    """What the router compared: the candidates that could serve the call, with one value each.
+
+    `unit` says what the values are: `usd` (expected nano-dollars), `load` (0 empty, 1 full), `calls` (in flight) or
+    nothing. `needed` are the capabilities that the request needs. Candidates of the route that are missing here
+    lack one, have too small a window or are too dear; `unusable` ones have an open breaker or asked for a pause.
+    """
+
+    candidates: Sequence[Candidate]
+    unit: str = ""
+    values: Sequence[float | None] = ()
+    needed: frozenset[str] = frozenset()
+    unusable: Sequence[Candidate] = ()
+
+
+class LimitUse(NamedTuple):
+    """What a call reserved of its key's limits, `cost` in nano-dollars; `before` is what was left just before."""
+
+    tokens: int
+    cost: int
+    before: LimitStatus
 
 
 CachedBy = Literal["", "hit", "collapsed"]
@@ -170,6 +209,9 @@ class Routing(Struct, eq=False, gc=False):
     """Longest wait for `candidate` while another candidate could take the call."""
     ceiling: int | None = None
     """Nano-dollars left in its key's budget, where that bounds the call."""
+    considered: Considered | None = None
+    """What the router compared, where it had a choice."""
+    skipped: tuple[SkippedCandidate, ...] = ()
 
 
 class Timing(Struct, eq=False, gc=False):
@@ -185,6 +227,8 @@ class Timing(Struct, eq=False, gc=False):
     replied_at: float = 0.0
     """A whole answer was ready to write."""
     first_token_at: float = 0.0
+    last_piece_at: float = 0.0
+    """The last piece of a stream arrived."""
     queue_s: float = 0.0
     deadline: float = math.inf
     """When the client's own timeout expires, if it announced one."""
@@ -212,6 +256,8 @@ class CallUsage(Struct, eq=False, gc=False):
     """Nano-dollars; None when the price is unknown."""
     day: str = ""
     """The day whose budget and report the call counts towards."""
+    reserved: LimitUse | None = None
+    """Of the key's limits."""
 
 
 class CallResponse(Struct, eq=False, gc=False):
@@ -224,6 +270,8 @@ class CallResponse(Struct, eq=False, gc=False):
     """What the client got in place of an answer."""
     finish: str = ""
     """The finish_reason of the first choice."""
+    pieces: int = 0
+    """Pieces of a stream that came from the upstream."""
     notes: dict[str, str] = {}
     """Headers about decisions made for this call."""
     upstream_headers: Sequence[tuple[str, str]] = ()

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.core.budget_calendar import Calendar
-from gateway.core.call import Call, Candidate, TokenEstimate
+from gateway.core.call import Call, Candidate, LimitUse, TokenEstimate
 from gateway.core.caller import Caller, KeyLimits
 from gateway.core.errors import (
     CONCURRENCY_LIMITED,
@@ -38,8 +38,16 @@ _LIMITED: Final[dict[str, tuple[ErrorKind, str]]] = {
 class KeyLimitGate:
     """Gate: reserves in the account of the caller's key, in this process's memory."""
 
-    def __init__(self, estimate: Callable[[Call], TokenEstimate], calendar: Calendar, metrics: Metrics) -> None:
-        """`estimate` fills in `call.usage.estimate` and returns it."""
+    def __init__(
+        self,
+        estimate: Callable[[Call], TokenEstimate],
+        calendar: Calendar,
+        metrics: Metrics,
+        *,
+        inspected: bool = False,
+    ) -> None:
+        """`estimate` fills in `call.usage.estimate` and returns it; `inspected`: calls record what they reserve."""
+        self.inspected = inspected
         self._estimate = estimate
         self._calendar = calendar
         self._rejected = counter(metrics.limit_rejections)
@@ -53,12 +61,15 @@ class KeyLimitGate:
         if limits.usd_per_day is not None and (unpriced := self.unpriced(call, limits)) is not None:
             return unpriced
         request, day = self.request(call, limits), self._calendar.day(now)
+        before = account.status(now) if self.inspected else None
         outcome = account.reserve(request, day, now)
         while isinstance(outcome, Denial):
             cheaper = self.cheaper_reservation(call, request, outcome)
             if cheaper is None:
                 return self.reject(call, account, outcome, now, request)
             request, outcome = cheaper, account.reserve(cheaper, day, now)
+        if before is not None:
+            call.usage.reserved = LimitUse(outcome.tokens, outcome.cost, before)
         call.lease.hold(HeldReservation(account, outcome))
         return None
 

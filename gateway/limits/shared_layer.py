@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 
-from gateway.core.call import Call, Handler, Layer, Reply
+from gateway.core.call import Call, Handler, Layer, LimitUse, Reply
 from gateway.core.errors import LIMITS_UNAVAILABLE, Rejection
 from gateway.limits.account import Denial
 from gateway.limits.key_limit_gate import HeldReservation, KeyLimitGate
@@ -25,6 +25,7 @@ def shared_limits(gate: KeyLimitGate) -> Layer:
                 return rejection
             now = call.timing.ready_at
             request, day = gate.request(call, account.limits), gate.day(now)
+            before = account.status(now) if gate.inspected else None
             outcome = await account.reserve(request, day, now)
             while (
                 isinstance(outcome, Denial)
@@ -35,6 +36,8 @@ def shared_limits(gate: KeyLimitGate) -> Layer:
                 return UNAVAILABLE
             if isinstance(outcome, Denial):
                 return gate.reject(call, account, outcome, now, request)
+            if before is not None:
+                call.usage.reserved = LimitUse(outcome.tokens, outcome.cost, before)
             call.lease.hold(HeldReservation(account, outcome))
             return await inner(call)
 

@@ -49,6 +49,8 @@ class Deps:
     cache: CacheLayer | None = None  # set if some model caches its answers
     tracing: Tracing | None = None  # set if traces are on
     tiers: Layer | None = None  # set if some model may ask both its cheap and its strong candidate
+    keep: Callable[[Call, float], None] | None = None  # set if the inspector keeps calls
+    bodies: Layer | None = None  # set if it keeps their bodies
 
 
 def build(d: Deps) -> Stack:
@@ -56,7 +58,7 @@ def build(d: Deps) -> Stack:
     # Run before the body is read, so a rejection here saves the client the upload.
     door: tuple[Gate, ...] = (
         # First, so that it is held, and records the request, even if a later gate rejects it.
-        RequestMetrics(d.metrics, d.access_log),
+        RequestMetrics(d.metrics, d.access_log, d.keep),
         # Before the body, so that nobody without a key makes the gateway buffer megabytes.
         Authenticate(d.callers),
         # After authentication, so that strangers create no spans.
@@ -65,6 +67,8 @@ def build(d: Deps) -> Stack:
         *limit_precheck(d.limit, d.callers.values()),
     )
     entries: list[StackEntry] = [
+        # Outermost, to see what the client sent and what it gets.
+        *(() if d.bodies is None else (StackEntry("Bodies", d.bodies),)),
         # After authentication, so that strangers cannot find out which models exist.
         StackEntry("ModelAccess", gate=ModelAccess(d.names)),
         # After the right to use the model, before its limits: a cached answer uses none of a key's tokens.

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import msgspec
 import uvloop
@@ -32,7 +33,9 @@ from gateway.core.budget_status import BudgetStatus, BudgetView, combined
 from gateway.core.clock import Clock, monotonic
 from gateway.core.clock import unix as unix_clock
 from gateway.http import bind_errors
-from gateway.http.server.admin import View, application
+from gateway.http.server.admin import View, application, no_call
+from gateway.inspector.call_filter import CallFilter, FilterError
+from gateway.inspector.inspector import CallDetails, CallPage, merged, newest
 from gateway.process.dead_worker_metrics import collect, fold
 from gateway.process.lifecycle import Signals, abort_process, cannot_listen, listening
 from gateway.process.worker_handle import WorkerProcess
@@ -243,6 +246,8 @@ class Supervisor:
             "upstreams": self._show_upstreams,
             **self._usage,
             "budgets": self._show_budgets,
+            "calls": self._show_calls,
+            "calls/{id}": self._show_call,
         }
 
     async def _show_config(self, query: Mapping[str, str]) -> object:
@@ -256,6 +261,20 @@ class Supervisor:
 
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         return await self._upstreams()
+
+    async def _show_calls(self, query: Mapping[str, str]) -> object:
+        try:
+            wanted = CallFilter.of(query)
+        except FilterError as error:
+            return {"error": str(error)}
+        answers = await self._ask_all(f"/admin/calls?{urlencode(query)}")
+        pages = [msgspec.json.decode(body, type=CallPage) for status, body in filter(None, answers) if status == 200]
+        return merged(pages, wanted.limit)
+
+    async def _show_call(self, query: Mapping[str, str]) -> object:
+        answers = await self._ask_all(f"/admin/calls/{quote(query['id'], safe='')}")
+        found = [msgspec.json.decode(body, type=CallDetails) for status, body in filter(None, answers) if status == 200]
+        return newest(found) or no_call(query["id"])
 
     async def _show_budgets(self, query: Mapping[str, str]) -> object:
         return {key: BudgetView.of(status) for key, status in (await self._budgets()).items()}

@@ -148,7 +148,12 @@ class AttemptRunner:
         self.metrics.attempt(candidate.upstream, classified.result)(failure.sendings)
         reason = classified.reason if failure.status is None else f"{classified.reason} {failure.status}"
         sentence = failure.logged or failure.message
-        call.failures += (FailedAttempt(candidate.upstream, model, reason, sentence),)
+        timing = call.timing
+        call.failures += (
+            FailedAttempt(
+                candidate.upstream, model, reason, sentence, timing.sent_at, now, timing.queue_s, timing.ready_at
+            ),
+        )
         if classified.result != "ignore" and failure.cause != LOCAL:
             breakers.failures.failed(now, sentence)
         if classified.reason in _PAUSING:
@@ -201,7 +206,10 @@ class _StreamEnd:
             sentence = f"Upstream `{upstream}` did not finish a stream."
             if call.response.error is not None:
                 sentence = call.response.error.logged or call.response.error.message
-            call.failures += (FailedAttempt(upstream, model, call.response.outcome, sentence),)
+            timing, why = call.timing, call.response.outcome
+            call.failures += (
+                FailedAttempt(upstream, model, why, sentence, timing.sent_at, now, timing.queue_s, timing.ready_at),
+            )
             breakers.failures.failed(now, sentence)
             breakers.record_failure(model, call.request.endpoint, now, self._permit)
         elif self._recorded:

@@ -6,11 +6,11 @@ global generator and its stops read the system's clock, so none of them is used.
 """
 
 import math
-from typing import Final
+from typing import Final, Literal
 
 from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception, retry_if_result
 
-from gateway.core.call import Call, Candidate, Handler, Reply, Route
+from gateway.core.call import Call, Candidate, Handler, Reply, Route, SkippedCandidate
 from gateway.core.errors import (
     DEADLINE_IN_QUEUE,
     QUEUE_FULL,
@@ -81,9 +81,11 @@ class RetryLoop:
             self._permit, self._next = permit, NextAttempt(first, self._route, now)
         elif permit:
             self._attempt.breaker(first, self._call.request.endpoint).record("none", now, permit)
-        if self._next is None and (rejection := self._probe(now)) is not None:
-            return rejection
-        return await self._run()
+        rejection = self._probe(now) if self._next is None else None
+        if self._next is None or self._next.candidate is not first:
+            why: Literal["paused", "breaker_open"] = "paused" if permit else "breaker_open"
+            self._call.routing.skipped += (SkippedCandidate(first.upstream, first.model, why),)
+        return await self._run() if rejection is None else rejection
 
     async def on_queue_rejected(self, rejection: Rejection) -> Reply | Rejection:
         """The first candidate's queue has no slot. Another upstream's may have one."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from gateway.core.call import Call, Candidate, Route, TokenEstimate
+from gateway.core.call import Call, Candidate, Considered, Route, TokenEstimate
 from gateway.core.errors import INSUFFICIENT_QUOTA, Rejection
 from gateway.core.request_fields import RequestFields
 from gateway.core.units import usd
@@ -119,6 +119,7 @@ class Router:
         fit = self._fitting(call, rule, able)
         if isinstance(fit, Rejection):
             return fit
+        call.routing.considered = Considered(fit, needed=needed)
         picked, request_hash = self._pick(call, rule, fit, now)
         # Whether the others are usable is checked when it is their turn.
         if rule.spill_s is not None or not self._usable(call, picked.order[0], now):
@@ -127,6 +128,9 @@ class Router:
                 picked = picked._replace(order=[one for one in picked.order if one in usable])
             elif 0 < len(usable) < len(fit):
                 picked, request_hash = self._pick(call, rule, usable, now)
+            if len(usable) < len(fit):
+                unusable = [candidate for candidate in fit if candidate not in usable]
+                call.routing.considered = call.routing.considered._replace(unusable=unusable)
             if usable and rule.spill_s is not None:
                 picked = self._spilled(call, rule.kind, picked, fit, rule.spill_s, now)
             picked.order.extend([candidate for candidate in fit if candidate not in picked.order])
@@ -231,10 +235,12 @@ class Router:
         loads, names = self._loads, [candidate.upstream for candidate in candidates]
         calls = [loads.calls(candidate, now) for candidate in candidates]
         if warm is not None and self._stays(warm, candidates, calls, now):
+            self._compared(call, candidates, "calls", calls)
             ranked = sorted(range(len(calls)), key=calls.__getitem__)
             rest = [candidates[number] for number in ranked if candidates[number] is not warm]
             return Selection([warm, *rest], "affinity")
         fullness = loads.fullness(names, calls, call.request.stream, now)
+        self._compared(call, candidates, "load", fullness)
         order = least_loaded(candidates, fullness, self._last_picks, self._rng)
         self._picks += 1
         self._last_picks[order[0]] = self._picks
@@ -254,10 +260,16 @@ class Router:
                 calls = [self._loads.calls(candidate, now) for candidate in candidates]
                 first = warm if self._stays(warm, candidates, calls, now) else None
         order = cheapest(candidates, costs, first, lambda candidate: self._loads.share(candidate, now), self._rng)
+        self._compared(call, candidates, "usd", costs)
         best = order[0]
         nanos = costs[candidates.index(best)]
         detail = "" if nanos is None else f"; est_usd={usd(nanos)}"
         return Selection(order, "affinity" if best is warm and len(order) > 1 else "cheapest", detail)
+
+    @staticmethod
+    def _compared(call: Call, candidates: Sequence[Candidate], unit: str, values: Sequence[float | None]) -> None:
+        needed = frozenset() if call.routing.considered is None else call.routing.considered.needed
+        call.routing.considered = Considered(candidates, unit, values, needed)
 
     def _stays(self, warm: Candidate, candidates: Sequence[Candidate], calls: list[int], now: float) -> bool:
         """Return whether the replica's cache is worth its load."""

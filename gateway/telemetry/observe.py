@@ -12,9 +12,15 @@ from gateway.telemetry.semconv import NO_UPSTREAM
 class RequestMetrics:
     """A gate that records every call exactly once, whatever its outcome."""
 
-    def __init__(self, metrics: Metrics, log: Callable[[Call, float], None]) -> None:
-        """`log(call, now)` writes the access log line."""
+    def __init__(
+        self,
+        metrics: Metrics,
+        log: Callable[[Call, float], None],
+        keep: Callable[[Call, float], None] | None = None,
+    ) -> None:
+        """`log(call, now)` writes the access log line; `keep(call, now)` takes the call for the inspector."""
         self._log = log
+        self._keep = keep
         self._requests = fast_incs(metrics.requests)
         self._duration = fast_observes(metrics.duration)
         self._usage = fast_observes(metrics.token_usage)
@@ -44,6 +50,8 @@ class RequestMetrics:
         if upstream:
             self._observe_answer(call, model, upstream, now)
         self._log(call, now)
+        if self._keep is not None:
+            self._keep(call, now)
 
     def _make_end_series(self, model: str, endpoint: str, upstream: str, status: int, outcome: str) -> tuple[Add, Add]:
         series = self._end_series[model, endpoint, upstream, status, outcome] = (

@@ -92,6 +92,7 @@ DEFAULTS = {
             "cache": CACHE,
         }
     },
+    "inspector": {"calls": 1000, "max_bytes": "64MiB", "bodies": False},
     "retry": {"attempts": 2, "budget": 0.1, "backoff_base": "50ms", "backoff_max": "2s"},
     "batching": BATCHING,
     "cache": CACHE,

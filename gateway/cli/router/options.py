@@ -1,9 +1,12 @@
 """The options of the router's commands, and their dispatch; importable without numpy."""
 
 import argparse
+import io
 import os
 from pathlib import Path
 from typing import Any, Final, TextIO
+
+from gateway.cli.parser import admin_url
 
 _PAGE: Final = "benchmarks/results.md"
 _EVERYDAY: Final = "tests/routing/everyday.txt"
@@ -47,8 +50,9 @@ def describe(commands: "argparse._SubParsersAction[Any]") -> None:
         type=Path,
         help="the weights that the route uses now (default: the shipped ones)",
     )
-    explain = commands.add_parser("explain", help="show how hard the complexity router rates a prompt, and why")
-    explain.add_argument("prompt", help="the text of a user's turn")
+    explain = commands.add_parser("explain", help="show why a prompt or a recent request goes where it goes")
+    explain.add_argument("prompt", metavar="PROMPT|REQUEST-ID", help="the text of a user's turn, or a request's id")
+    explain.add_argument("--admin", metavar="URL", type=admin_url, help="admin port to ask about a request")
     explain.add_argument("--config", metavar="FILE", type=Path, help="take share and weights from this config")
     explain.add_argument("--model", metavar="NAME", help="its model (default: the first with this route)")
     explain.add_argument("--weights", metavar="FILE", type=Path, help="calibrated weights instead of the shipped ones")
@@ -58,8 +62,17 @@ def describe(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     """Run one of the commands and return its exit status."""
     if arguments.command == "explain":
+        from gateway.cli import explain_call
         from gateway.cli.router.explain import run as explain
 
+        text, of_prompts = arguments.prompt, (arguments.model, arguments.weights, arguments.share)
+        if explain_call.is_id(text) or (explain_call.may_be_id(text) and of_prompts == (None, None, None)):
+            quiet = io.StringIO()
+            config = None if arguments.config is None else str(arguments.config)
+            status = explain_call.run(text, arguments.admin, config, os.environ, out, quiet)
+            if status == 0 or explain_call.is_id(text) or arguments.admin:
+                err.write(quiet.getvalue())
+                return status
         return explain(arguments, os.environ, out, err)
     try:
         import numpy as _  # noqa: F401

@@ -74,15 +74,9 @@ class AdminPort:
 
     async def read(self) -> AdminAnswers:
         """Everything that the screen shows. AwayError if the gateway does not answer."""
-        try:
-            (_, metrics), (status, ready), (_, upstreams), (_, usage) = await asyncio.gather(
-                self._get("/metrics"),
-                self._get("/readyz"),
-                self._get("/admin/upstreams"),
-                self._get("/admin/usage?days=1"),
-            )
-        except (aiohttp.ClientError, OSError) as error:
-            raise AwayError(f"{self._url} does not answer: {_reason(error)}") from None
+        (_, metrics), (status, ready), (_, upstreams), (_, usage) = await asyncio.gather(
+            self.get("/metrics"), self.get("/readyz"), self.get("/admin/upstreams"), self.get("/admin/usage?days=1")
+        )
         try:
             rows = msgspec.json.decode(usage, type=list[UsedRow] | dict[str, str])
             return AdminAnswers(
@@ -95,9 +89,13 @@ class AdminPort:
         except (ValueError, msgspec.MsgspecError):
             raise AwayError(f"{self._url} is not a gateway's admin port") from None
 
-    async def _get(self, path: str) -> tuple[int, bytes]:
-        async with self._session.get(f"{self._url}{path}", allow_redirects=False) as answer:
-            return answer.status, await answer.read()
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body of a GET. AwayError if the gateway does not answer."""
+        try:
+            async with self._session.get(f"{self._url}{path}", allow_redirects=False) as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise AwayError(f"{self._url} does not answer: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:

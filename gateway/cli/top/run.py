@@ -11,11 +11,11 @@ import tty
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO
-from urllib.parse import urlsplit
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
+from gateway.cli.parser import admin_url
 from gateway.cli.top.admin_client import AdminPort, AwayError, UnknownError, admin_address
 from gateway.cli.top.samples import SampleWindow
 from gateway.cli.top.screen import away, screen
@@ -54,17 +54,9 @@ def quitting(quit_: Callable[[], object], press: Callable[[bytes], object] = len
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("--admin", type=_address, metavar="URL", help="the admin port, by default as in the config")
+    parser.add_argument("--admin", type=admin_url, metavar="URL", help="the admin port, by default as in the config")
     parser.add_argument("--interval", type=_interval, default=1.0, help="time between two polls (1s)")
     parser.add_argument("--once", action="store_true", help="print one plain screen and exit")
-
-
-def _address(text: str) -> str:
-    parts = urlsplit(text)
-    malformed = parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment
-    if malformed or not parts.hostname or parts.port == 0:  # parts.port raises ValueError for a bad port
-        raise argparse.ArgumentTypeError("give an address such as http://127.0.0.1:9464")
-    return text
 
 
 def _interval(text: str) -> float:

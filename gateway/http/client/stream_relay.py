@@ -87,6 +87,7 @@ class StreamRelay:
         if self._finished:
             return
         self._receiving = True
+        self._call.response.pieces += 1
         self._progress_at = now = self._clock()
         try:
             events = self.reader.feed(piece)
@@ -134,6 +135,7 @@ class StreamRelay:
         """Detach the client, and release the upstream unless only the end of its body is missing."""
         complete = self._finished and self.reader.done
         self._finished = True
+        self._call.timing.last_piece_at = self._progress_at
         self.finished.cancel()
         self.first_event.cancel()
         if self._client is not None:

@@ -22,6 +22,17 @@ class AdminUnavailable(NamedTuple):
     error: str
 
 
+class AdminMissing(NamedTuple):
+    """Returned by a view of one thing that does not exist; sent with status 404."""
+
+    error: str
+
+
+def no_call(id: str) -> AdminMissing:
+    """The answer about a call that the inspector does not have."""
+    return AdminMissing(f"no call with the id {id[:128]} is kept; inspector.calls says how many are")
+
+
 class AdminSource(Protocol):
     """The data behind the admin port: one gateway, or the supervisor of several workers."""
 
@@ -32,7 +43,7 @@ class AdminSource(Protocol):
         """The reason why this gateway should receive no traffic, or None if it is ready."""
 
     def views(self) -> Mapping[str, View]:
-        """The view behind each `/admin/NAME`."""
+        """The view behind each `/admin/NAME`; a `{name}` in it becomes a parameter."""
 
 
 def application(source: AdminSource) -> web.Application:
@@ -74,9 +85,11 @@ def application(source: AdminSource) -> web.Application:
 
 def _handler(view: View) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        value, status = await view(request.query), 200
+        value, status = await view({**request.query, **request.match_info}), 200
         if isinstance(value, AdminUnavailable):
             value, status = value._asdict(), 503
+        elif isinstance(value, AdminMissing):
+            value, status = value._asdict(), 404
         return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
     return handle

@@ -38,6 +38,7 @@ class RequestHandler:
         self._clock = clock
         self.generation = first  # for new calls; a reload replaces it
         self.open_calls: dict[asyncio.Task[Any], Generation] = {}
+        self.live: dict[asyncio.Task[Any], Call] = {}
         self._auth_failures = AuthFailureLimiter()
         self._refused_keys = Sampled()
         self._protocols_logged: dict[str, float] = {}
@@ -58,7 +59,7 @@ class RequestHandler:
             return uncounted
         task = request.task  # the connection's; asyncio.current_task() is slow before Python 3.12
         connection.serving, connection.body_read, connection.pipelined_bytes = True, False, 0
-        self.open_calls[task] = generation
+        self.open_calls[task], self.live[task] = generation, call
         try:
             answer = await self._served(generation, request, call, match)
             if isinstance(answer, Response):
@@ -72,7 +73,7 @@ class RequestHandler:
             call.response.outcome, call.response.status = "client_gone", call.response.status or 499
             raise
         finally:
-            del self.open_calls[task]
+            del self.open_calls[task], self.live[task]
             connection.serving = False
             self._settle(call)
 

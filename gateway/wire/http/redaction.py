@@ -80,3 +80,8 @@ class Redactor:
         if isinstance(value, str):
             return MASK if _SECRET_MEMBER.search(name) else self(value)
         return value
+
+
+def mask_keys(text: str) -> str:
+    """`text` with everything that looks like a key or a password replaced by `***`; addresses and paths stay."""
+    return _KEY.sub(MASK, _BEARER.sub(rf"\1 {MASK}", _ASSIGNED.sub(rf"\1={MASK}", text)))

@@ -1,0 +1,1 @@
+"""The call inspector: what the gateway decided for each of the last calls, in memory only."""
