@@ -25,7 +25,7 @@ async def series(gateway: InProcessGateway) -> int:
 async def test_metr_01_a_hundred_thousand_names_and_keys_leave_nothing_behind(
     upstream: FaultUpstream, start_gateway: StartGateway
 ) -> None:
-    gateway = await start_gateway(settings(upstream.url, keys=True))
+    gateway = await start_gateway(settings(upstream.url, keys=True, inspector={"calls": 100}))
     stack = gateway._gateway._serve.generation.stack
 
     async def one(number: int, key: str, expected: object) -> None:

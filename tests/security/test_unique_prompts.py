@@ -23,10 +23,11 @@ LONG = "water and mills " * 100
 
 
 def remembering(url: str, folder: Path) -> dict[str, Any]:
-    """Two replicas and a fallback, prices, a ledger, a small cache, batches, and a key with every limit."""
+    """Two replicas and a fallback, prices, a ledger, a small cache, batches, a small inspector, and a key with every limit."""
     usage = {"store": "sqlite", "path": str(folder / "usage.db")}
     cache = {"enabled": True, "max_bytes": "64KiB"}
     config = routed(url, url, fallbacks=(url,), usage=usage, cache=cache, batching={"max_wait": "1ms"})
+    config["inspector"] = {"calls": SOME // 4}
     limits = {"rpm": 10**6, "tpm": 10**9, "concurrency": 100, "usd_per_day": 10**6}
     config["keys"] = [{"name": "team-a", "key": KEY, "limits": limits}]
     for model in config["models"].values():
