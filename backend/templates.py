@@ -89,6 +89,7 @@ def ready(
         "\nor with the OpenAI SDK (pip install openai):\n\n"
         f"{sdk_example(host, port, EMBED in engine_ports)}\n"
         f"\nwatch:  {sluice} top --config {config}\nconfig: {config}\n"
+        f"\nSee every call, and try one: {address('127.0.0.1', admin_port)}\n"
         "\nCtrl-C stops both.\n"
     )
 

@@ -29,13 +29,14 @@ MAY_IMPORT = {
     "context_window": "core resilience usage wire",
     "batching": "core queueing resilience telemetry usage wire",
     "inspector": "core wire",
+    "page": "inspector",
     "pipeline": "auth cache core limits queueing resilience telemetry usage",
-    "http": "auth context_window core limits pipeline resilience routing telemetry usage wire",
+    "http": "auth context_window core inspector limits page pipeline resilience routing telemetry usage wire",
     "reporting": "config core http pricing usage",
     "assembly": "auth batching cache config context_window core http inspector limits pipeline pricing queueing "
     "reporting resilience routing telemetry usage wire",
     "process": "assembly config core http inspector resilience telemetry usage",
-    "cli": "assembly config core http inspector pricing process redis reporting routing telemetry usage wire",
+    "cli": "assembly config core http inspector page pricing process redis reporting routing telemetry usage wire",
     "__main__": "cli",
 }
 TABLE = {package: set(known.split()) for package, known in MAY_IMPORT.items()}

@@ -9,7 +9,7 @@ from gateway.config import model as cfg
 from gateway.core.budget_calendar import Calendar
 from gateway.core.budget_status import BudgetStatus
 from gateway.core.call import Call
-from gateway.core.caller import KeyLimits, LimitAccount
+from gateway.core.caller import KeyLimits, LimitAccount, LimitStatus
 from gateway.core.clock import Clock
 from gateway.http.server.admin import AdminUnavailable, View
 from gateway.http.ticker import Ticker
@@ -162,6 +162,11 @@ class Accounts:
             if (limit := account.limits.usd_per_day) is not None:
                 statuses[name] = BudgetStatus.of(limit, account.spent(today), account.reserved(today), resets_at)
         return statuses
+
+    def limit_statuses(self) -> dict[str, LimitStatus]:
+        """What the keys with limits have left now, by key."""
+        now = self._clock()
+        return {name: account.status(now) for name, account in self.of.items()}
 
     def views(self, config: Callable[[], cfg.Config]) -> Mapping[str, View]:
         """The usage views of the admin port; `config` returns the current config."""

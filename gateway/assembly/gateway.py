@@ -153,6 +153,10 @@ class Gateway:
 
     # What the admin port needs (gateway.http.server.admin.AdminSource).
 
+    def main_address(self) -> tuple[str, int]:
+        """Host and port for clients."""
+        return self._config.server.host, self.port
+
     async def registry(self) -> CollectorRegistry:
         """The metrics of this process."""
         return self.metrics.registry
@@ -171,6 +175,7 @@ class Gateway:
             "upstreams": self._show_upstreams,
             **self._accounts.views(lambda: self._pipeline.config),
             "budgets": self._show_budgets,
+            "keys": self._show_keys,
             "calls": self._show_calls,
             "calls/{id}": self._show_call,
         }
@@ -222,6 +227,9 @@ class Gateway:
 
     async def _show_budgets(self, query: Mapping[str, str]) -> object:
         return {key: BudgetView.of(status) for key, status in self._accounts.budget_statuses().items()}
+
+    async def _show_keys(self, query: Mapping[str, str]) -> object:
+        return self._accounts.limit_statuses()
 
     async def _show_calls(self, query: Mapping[str, str]) -> object:
         return self._pipelines.inspector.page(query)

@@ -30,6 +30,7 @@ from gateway.config.model import Config
 from gateway.config.show import effective
 from gateway.core.budget_calendar import Calendar
 from gateway.core.budget_status import BudgetStatus, BudgetView, combined
+from gateway.core.caller import LimitStatus
 from gateway.core.clock import Clock, monotonic
 from gateway.core.clock import unix as unix_clock
 from gateway.http import bind_errors
@@ -208,6 +209,10 @@ class Supervisor:
 
     # What the admin port needs (gateway.http.server.admin.AdminSource).
 
+    def main_address(self) -> tuple[str, int]:
+        """Host and port for clients."""
+        return self._config.server.host, self._config.server.port
+
     async def registry(self) -> CollectorRegistry:
         """The counters of all workers, dead ones included, and the gauges of the running ones."""
         registry = CollectorRegistry()
@@ -246,6 +251,7 @@ class Supervisor:
             "upstreams": self._show_upstreams,
             **self._usage,
             "budgets": self._show_budgets,
+            "keys": self._show_keys,
             "calls": self._show_calls,
             "calls/{id}": self._show_call,
         }
@@ -261,6 +267,16 @@ class Supervisor:
 
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         return await self._upstreams()
+
+    async def _show_keys(self, query: Mapping[str, str]) -> object:
+        """What each key has left, as the worker saw it that saw the least."""
+        least: dict[str, LimitStatus] = {}
+        for status, body in filter(None, await self._ask_all("/admin/keys")):
+            views = msgspec.json.decode(body, type=dict[str, LimitStatus]) if status == 200 else {}
+            for name, view in views.items():
+                seen = least.get(name, view)
+                least[name] = min(seen, view, key=lambda one: (one.requests_left, one.tokens_left))
+        return least
 
     async def _show_calls(self, query: Mapping[str, str]) -> object:
         try:

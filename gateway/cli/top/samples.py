@@ -1,11 +1,12 @@
 """Metric samples: one scrape, the growth between two, and quantiles from histogram buckets."""
 
-import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.page.figures import quantile
 
 LabelSet = frozenset[tuple[str, str]]
 _GROWING: Final = ("_total", "_bucket", "_count", "_sum")
@@ -74,23 +75,6 @@ def grown(before: Series, now: Series) -> Series:
     if any(value < before.values.get(key, 0.0) for key, value in counts.items()):
         return Series(counts)
     return Series({key: value - before.values.get(key, 0.0) for key, value in counts.items()})
-
-
-def quantile(share: float, buckets: Sequence[tuple[float, float]]) -> float | None:
-    """The value below which this share of the observations lies, as in Prometheus's `histogram_quantile`.
-
-    `buckets` are upper bounds, the last infinite, with cumulative counts; values are taken as evenly spread
-    within a bucket. None without observations; the highest finite bound for the last bucket.
-    """
-    if not buckets or not buckets[-1][1]:
-        return None
-    rank = share * buckets[-1][1]
-    low, below = 0.0, 0.0
-    for bound, count in buckets:
-        if count >= rank and count > below:
-            return low if math.isinf(bound) else low + (bound - low) * (rank - below) / (count - below)
-        low, below = (low if math.isinf(bound) else bound), count
-    return low
 
 
 class SampleWindow:

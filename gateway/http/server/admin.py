@@ -1,19 +1,17 @@
 """The admin port: metrics, probes and JSON views. It asks for no key and listens on loopback by default."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from gateway.http.server.known_paths import elsewhere
+from gateway.http.server.page import PageSource, add_page
+from gateway.http.server.page import View as View
 
 _ON_MAIN_PORT = "OpenAI's API is on the main port (server.port)"
-
-View = Callable[[Mapping[str, str]], Awaitable[object]]
-"""Takes the URL's query parameters and returns a value to encode as JSON."""
 
 
 class AdminUnavailable(NamedTuple):
@@ -33,17 +31,11 @@ def no_call(id: str) -> AdminMissing:
     return AdminMissing(f"no call with the id {id[:128]} is kept; inspector.calls says how many are")
 
 
-class AdminSource(Protocol):
+class AdminSource(PageSource, Protocol):
     """The data behind the admin port: one gateway, or the supervisor of several workers."""
-
-    async def registry(self) -> CollectorRegistry:
-        """The registry behind `/metrics`."""
 
     async def not_ready(self) -> str | None:
         """The reason why this gateway should receive no traffic, or None if it is ready."""
-
-    def views(self) -> Mapping[str, View]:
-        """The view behind each `/admin/NAME`; a `{name}` in it becomes a parameter."""
 
 
 def application(source: AdminSource) -> web.Application:
@@ -61,6 +53,7 @@ def application(source: AdminSource) -> web.Application:
         return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=reason + "\n")
 
     app = web.Application()
+    add_page(app, source)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/livez", livez)
     app.router.add_get("/readyz", readyz)
@@ -69,16 +62,12 @@ def application(source: AdminSource) -> web.Application:
     paths = [route.resource.canonical for route in app.router.routes() if route.resource is not None]
     listed = "".join(f"{path}\n" for path in dict.fromkeys(paths))
 
-    async def index(request: web.Request) -> web.Response:
-        return web.Response(text=f"Sluice's admin port. GET:\n{listed}")
-
     async def unknown(request: web.Request) -> web.Response:
         if request.path in paths:
             return web.Response(status=405, text="405: use GET\n", headers={"Allow": "GET, HEAD"})
         hint = _ON_MAIN_PORT if request.path.startswith(("/v1", "/chat")) else elsewhere(request.path)
         return web.Response(status=404, text=f"404: {hint or 'no such path'}\nGET:\n{listed}")
 
-    app.router.add_get("/", index)
     app.router.add_route("*", "/{path:.*}", unknown)
     return app
 
