@@ -19,6 +19,7 @@ def rows() -> list[tuple[str, list[Placed]]]:
         ("Breakers, retries, fallbacks, routing", _upstreams()),
         ("Engine metrics", engines.panels()),
         ("Batching", _batching()),
+        ("Batch jobs", _batch_jobs()),
         ("Cache", _cache()),
         ("Limits and estimates", _limits()),
         ("Gateway", _gateway()),
@@ -142,6 +143,24 @@ def _batching() -> list[Placed]:
             "short",
             width=6,
             description="Input tokens per second of clients that left after their batch was sent.",
+        ),
+    ]
+
+
+def _batch_jobs() -> list[Placed]:
+    # The workers and gateways that share batches all report the same ones.
+    return [
+        lines(
+            "Lines by state",
+            [Query("max by (state) (sluice_batch_job_lines)", "{{state}}")],
+            stacked=True,
+            description="Of the batches that have not ended.",
+        ),
+        lines("Age of the oldest batch", [Query("max(sluice_batch_job_age_seconds)", "age")], unit="s"),
+        lines(
+            "Batches that will be late",
+            [Query("max(sluice_batch_jobs_late)", "late")],
+            description="At their pace so far they miss their completion window.",
         ),
     ]
 

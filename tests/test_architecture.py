@@ -30,11 +30,13 @@ MAY_IMPORT = {
     "batching": "core queueing resilience telemetry usage wire",
     "inspector": "core wire",
     "page": "inspector",
+    "batch_jobs": "core telemetry",
     "pipeline": "auth cache core limits queueing resilience telemetry usage",
-    "http": "auth context_window core inspector limits page pipeline resilience routing telemetry usage wire",
+    "http": "auth batch_jobs context_window core inspector limits page pipeline resilience routing telemetry usage "
+    "wire",
     "reporting": "config core http pricing usage",
-    "assembly": "auth batching cache config context_window core http inspector limits pipeline pricing queueing "
-    "reporting resilience routing telemetry usage wire",
+    "assembly": "auth batch_jobs batching cache config context_window core http inspector limits pipeline pricing "
+    "queueing reporting resilience routing telemetry usage wire",
     "process": "assembly config core http inspector resilience telemetry usage",
     "cli": "assembly config core http inspector page pricing process redis reporting routing telemetry usage wire",
     "__main__": "cli",
@@ -45,6 +47,14 @@ TABLE = {package: set(known.split()) for package, known in MAY_IMPORT.items()}
 # Files of the feature packages that wait or hold something that does. All others decide or encode: no event
 # loop, no clock, no await. `layer.py`, `*_layer.py`, `*_store.py` and `single_flight.py` may always wait.
 WAITS = {
+    "batch_jobs/finisher.py": "writes the files of a batch",
+    "batch_jobs/job_run.py": "sends lines",
+    "batch_jobs/library.py": "reads and writes records",
+    "batch_jobs/line_log.py": "writes results",
+    "batch_jobs/runner.py": "follows batches",
+    "batch_jobs/send_gate.py": "waits for room",
+    "batch_jobs/store.py": "the stores' interfaces",
+    "batch_jobs/traffic.py": "the interface of the gateway's own calls",
     "batching/merged_call.py": "sends one merged call and hands out its answer",
     "batching/split_lists.py": "sends the parts of a long list at once",
     "cache/embeddings.py": "fetches the missing items",
@@ -81,6 +91,7 @@ PURE_PACKAGES = [one for one in TABLE if one not in {"http", "assembly", "proces
 MAY_CATCH_ALL = {
     "gateway.http.server._aiohttp": "the handler itself has a bug; its client must see an end",
     "gateway.http.server.handler": "a request ends here",
+    "gateway.http.server.line_calls": "a line of a batch ends here; the batch goes on",
     "gateway.http.server.streaming_response": "a stream ends here, and its client must see an error",
     "gateway.assembly.reload": "a reload ends here; the gateway serves on",
     "gateway.batching.layer": "a batch ends here; the next one must not suffer",

@@ -19,9 +19,11 @@ from gateway.assembly.resilience import ResilienceFactory
 from gateway.assembly.routing import RouterFactory, engine_metrics
 from gateway.assembly.tracing import TracingFactory
 from gateway.assembly.upstreams import Links, WorkerShare, secrets
+from gateway.auth.authenticate import ANONYMOUS
 from gateway.auth.model_names import ModelNames
 from gateway.batching.layer import BatchingLayer
 from gateway.config import model as cfg
+from gateway.core.caller import Caller
 from gateway.core.clock import Clock
 from gateway.http.client.batch_probe import BatchEndpointProbe
 from gateway.http.client.engine_metrics import EngineMetricsPoller
@@ -34,6 +36,7 @@ from gateway.http.server.body import BodyReader
 from gateway.http.server.cors import Cors
 from gateway.http.server.generation import Generation
 from gateway.http.server.model_list import ModelList
+from gateway.http.server.stored_api import StoredApi
 from gateway.http.ticker import Ticker, interval_for
 from gateway.inspector import layer as inspector_layer
 from gateway.inspector.inspector import Inspector
@@ -67,6 +70,9 @@ class Pipeline:
     batching: BatchingLayer
     offers: BatchEndpointProbe
     engines: EngineMetricsPoller
+    names: ModelNames
+    callers: Mapping[str, Caller]
+    """By the names of their keys."""
 
 
 class ExactCounts:
@@ -123,6 +129,7 @@ class PipelineBuilder:
         self._bodies = BodyMemory(0)
         self.learned = batching.LearnedModes(batching.learned_path(config))
         self.ticker.add(self.learned)
+        self.stored: StoredApi | None = None
 
     async def prepare(self, config: cfg.Config) -> Mapping[str, int]:
         """Do what `build` cannot wait for, and return today's spending for it. Changes nothing for calls.
@@ -171,9 +178,24 @@ class PipelineBuilder:
             config.server.heartbeat,
             deps.names,
             upstreams.steered_models(config),
+            self.stored,
         )
+        callers = {one.name: one for one in deps.callers.values()} or {ANONYMOUS.name: ANONYMOUS}
         self._queues.apply_limits(config, queue)
-        return Pipeline(config, generation, clients, hops, reachability, attempt, queue, merging, offers, engines)
+        return Pipeline(
+            config,
+            generation,
+            clients,
+            hops,
+            reachability,
+            attempt,
+            queue,
+            merging,
+            offers,
+            engines,
+            deps.names,
+            callers,
+        )
 
     def _deps(
         self,
@@ -201,12 +223,13 @@ class PipelineBuilder:
         routes = upstreams.routes(config, lambda candidate, upstream: self._pricing.resolve(candidate, upstream).price)
         if self._pricing.watch(config, routes):
             self.ticker.add(self._pricing)
+        self.limit = KeyLimitGate(estimates.make, accounts.calendar, metrics, inspected=inspector.on)
         return Deps(
             metrics,
             log.access,
             callers,
             ModelNames(routes, {name: model.aliases for name, model in config.models.items()}),
-            KeyLimitGate(estimates.make, accounts.calendar, metrics, inspected=inspector.on),
+            self.limit,
             usage,
             attempt,
             queue,

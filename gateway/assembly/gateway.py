@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from gateway.assembly.batch_jobs import BatchJobs
 from gateway.assembly.builder import PipelineBuilder
 from gateway.assembly.generations import GenerationReaper
 from gateway.assembly.upstreams import SINGLE_WORKER, WorkerShare, provider_of
@@ -72,6 +73,8 @@ class Gateway:
         self._pipelines = PipelineBuilder(config, self._share, self.metrics, self._clock, self._unix, self._descriptors)
         self._accounts = self._pipelines.accounts
         await self._accounts.start()
+        self._batch_jobs = BatchJobs(config, self._pipelines, self.metrics, self._clock, self._unix)
+        self._pipelines.stored = await self._batch_jobs.open()
         self._pipeline = self._pipelines.build(config, None, await self._pipelines.prepare(config))
         await self._accounts.connect()
         await self._pipelines.caches.connect()
@@ -79,6 +82,7 @@ class Gateway:
         self.metrics.registry.register(BudgetCollector(self._accounts.budgets))
         self._serve = RequestHandler(self._pipeline.generation, self._new_request_id, self._clock)
         self._pipelines.inspector.live = self._serve.live.values
+        self._batch_jobs.start(self._serve, lambda: self._pipeline)
         self._retired = GenerationReaper(self._serve.open_calls)
         self._pipelines.ticker.add(self._retired)
         log.output().count = self.metrics.log_dropped.inc
@@ -246,6 +250,7 @@ class Gateway:
         self._server.close()
         self._serve.closed = True
         self._listener.drain()
+        self._batch_jobs.drain()
         self._pipeline.batching.flush()
         if self._serve.open_calls:
             await asyncio.wait(set(self._serve.open_calls), timeout=drain.timeout)
@@ -258,6 +263,7 @@ class Gateway:
     async def close(self) -> None:
         """Stop at once and release everything."""
         self._server.close()
+        await self._batch_jobs.close()
         await self._listener.shutdown(timeout=1)
         await self._admin_runner.cleanup()
         await self._pipelines.router.tiers.close()

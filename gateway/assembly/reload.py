@@ -25,6 +25,7 @@ _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "redis": ("url", "timeout", "prefix", "on_failure"),
     "usage": ("store", "path"),
     "traces": ("enabled",),
+    "batches": ("enabled", "path", "url", "max_file", "max_lines", "keep", "max_disk", "hours"),
 }
 _FileStates = tuple[tuple[int, ...] | None, ...]
 

@@ -55,6 +55,11 @@ def cross_problems(config: Config, written: Container[str]) -> Iterator[Problem]
     yield from _shares(config)
     yield from _models(config)
     yield from _bounds(config)
+    if config.batches.enabled and config.batches.url is not None:
+        if config.redis is None and "redis" not in written:
+            yield Problem("batches.url", "several gateways share their batches through redis; add a redis section")
+        if not config.batches.url.startswith("file:") and not _installed("obstore"):
+            yield Problem("batches.url", "needs one more package: pip install 'sluice-gateway[object-store]'")
     if config.traces.enabled and not _installed("opentelemetry.exporter.otlp.proto.http"):
         yield Problem("traces.enabled", "needs more packages: pip install 'sluice-gateway[otlp]'")
 

@@ -164,6 +164,17 @@ SENTENCES: Final = {
     "usage": "Where usage and cost are recorded.",
     "usage.store": "A file, Redis, or nowhere.",
     "usage.path": "File of `sqlite`.",
+    "batches": "Files and batches, see [Batches](batches.md).",
+    "batches.enabled": "Whether the gateway serves `/v1/files` and `/v1/batches`.",
+    "batches.path": "Folder of the files and of their database.",
+    "batches.url": "Shared folder (`file:///srv/batches`) or object store for the files of several gateways, which "
+    "then need `redis`. null: everything is below `path`.",
+    "batches.max_file": "Largest file; a larger one gets a 413.",
+    "batches.max_lines": "Most lines of a batch.",
+    "batches.keep": "How long files, and batches that have ended, are kept.",
+    "batches.max_disk": "Bytes of all files together; uploads beyond it get a 507, and batches pause.",
+    "batches.hours": 'Hours of the day in which lines are sent, such as `"20:00-07:00"`, in `server.timezone`. '
+    "null: at any time.",
     "log": "Logging, see [Monitoring](monitoring.md#logs). Never bodies, never secrets.",
     "log.level": "Least severe level that is written; each request is a line whose level depends on its outcome.",
     "log.format": "`auto`: text on a terminal, else JSON.",

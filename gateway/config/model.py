@@ -23,6 +23,7 @@ from gateway.config.scalars import (
     HeaderText,
     Heartbeat,
     Host,
+    Hours,
     KeyText,
     Name,
     Origin,
@@ -34,6 +35,7 @@ from gateway.config.scalars import (
     RedisUrl,
     Seconds,
     ShareScalar,
+    StorageUrl,
     TcpPort,
     Timezone,
     TokenPrice,
@@ -281,6 +283,19 @@ class UsageConfig(Section, frozen=True, kw_only=True):
     path: Path = "./sluice-usage.db"
 
 
+class BatchesConfig(Section, frozen=True, kw_only=True):
+    """Files and batches. `url` None: one machine, with everything below `path`."""
+
+    enabled: Flag = False
+    path: Path = "./sluice-batches"
+    url: StorageUrl | None = None
+    max_file: Bytes = 200 * MIB
+    max_lines: Count = 50_000
+    keep: PositiveSeconds = 30 * 86400.0
+    max_disk: Bytes = 20 * 1024 * MIB
+    hours: Hours | None = None
+
+
 class LogConfig(Section, frozen=True, kw_only=True):
     """How much is logged, and in which format."""
 
@@ -309,5 +324,6 @@ class Config(Section, frozen=True, kw_only=True):
     batching: BatchingConfig = BatchingConfig()
     cache: CacheConfig = CacheConfig()
     usage: UsageConfig = UsageConfig()
+    batches: BatchesConfig = BatchesConfig()
     log: LogConfig = LogConfig()
     traces: TracesConfig = TracesConfig()

@@ -164,6 +164,29 @@ def _path(text: str) -> str:
     return text
 
 
+_HOURS: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]-(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)", re.ASCII)
+
+
+def _hours(text: str) -> str:
+    begin, _, end = text.partition("-")
+    if _HOURS.fullmatch(text) is None or begin == end:
+        raise ValueError('must be two times of the day, such as "20:00-07:00"')
+    return text
+
+
+_STORAGE_SCHEMES: Final = ("file", "s3", "gs", "az")
+
+
+def _storage_url(text: str) -> str:
+    url = _split(text, _STORAGE_SCHEMES, "s3://bucket/folder")
+    if url.scheme == "file":
+        if url.netloc or not url.path.strip("/"):
+            raise ValueError("must name a folder, such as file:///srv/batches")
+    elif not url.hostname or "@" in url.netloc or url.query or url.fragment:
+        raise ValueError("must name a bucket and nothing secret, such as s3://bucket/folder")
+    return text.rstrip("/")
+
+
 def _host(text: str) -> str:
     try:
         ipaddress.ip_address(text)
@@ -320,7 +343,7 @@ def _header_value(text: str) -> Secret:
     return Secret(text)
 
 
-_DURATIONS: Final = _number_or_text(r"[0-9]{1,9}(\.[0-9]{1,9})?\s?(ms|s|m|h)?", minimum=0)
+_DURATIONS: Final = _number_or_text(r"[0-9]{1,9}(\.[0-9]{1,9})?\s?(ms|s|m|h|d)?", minimum=0)
 _SIZES: Final = _number_or_text(r"[0-9]{1,15}\s?(B|KiB|MiB|GiB)?", "integer", minimum=1)
 _AMOUNTS: Final = _number_or_text(r"[0-9]{1,12}(\.[0-9]{1,9})?", minimum=0)
 _LOG_PROBABILITIES: Final = _number_or_text(f"-?{_FRACTION.pattern}", minimum=-10, maximum=0)
@@ -347,6 +370,8 @@ Amount = Annotated[int, Scalar(parse_usd, "decimal number", _AMOUNTS, _show_amou
 TokenPrice = Annotated[int, Scalar(_price, "decimal number", _AMOUNTS, _show_amount)]
 Name = Annotated[str, Scalar(_name)]
 Path = Annotated[str, Scalar(_path, "path")]
+Hours = Annotated[str, Scalar(_hours, "two times of the day")]
+StorageUrl = Annotated[str, Scalar(_storage_url, "file, s3, gs or az address", private=True)]
 Host = Annotated[str, Scalar(_host, "address or host name")]
 Origin = Annotated[str, Scalar(_origin, "origins")]
 Timezone = Annotated[str, Scalar(_timezone, "time zone name")]

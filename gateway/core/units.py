@@ -8,14 +8,14 @@ from typing import Final
 NANO: Final = 1_000_000_000
 MASK: Final = "***"
 
-_SECONDS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_SECONDS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 _BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 # Bounded digits reject absurd numbers and the cost of parsing them.
-_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?(ms|s|m|h)?", re.ASCII)
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?(ms|s|m|h|d)?", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s?(B|KiB|MiB|GiB)?", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?", re.ASCII)
 
-_DURATION_ALLOWED: Final = "a duration is a number with ms, s, m or h (250ms, 2s, 5m, 1h) or plain seconds"
+_DURATION_ALLOWED: Final = "a duration is a number with ms, s, m, h or d (250ms, 2s, 5m, 1h, 30d) or plain seconds"
 _SIZE_ALLOWED: Final = "a size is a whole number of bytes or of KiB, MiB or GiB (32MiB, 512KiB)"
 _MONEY_ALLOWED: Final = "an amount is a plain decimal number of USD, at most 9 decimals (0.28)"
 
@@ -57,7 +57,7 @@ def _bytes(text: str) -> bytes:
 
 
 def parse_duration(value: str | int | float) -> float:
-    """Seconds from `250ms`, `2s`, `5m`, `1h` or plain seconds. ValueError names the allowed forms."""
+    """Seconds from `250ms`, `2s`, `5m`, `1h`, `30d` or plain seconds. ValueError names the allowed forms."""
     match = _DURATION.fullmatch(_as_text(value))
     if match is None:
         raise ValueError(_DURATION_ALLOWED)

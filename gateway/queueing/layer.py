@@ -75,6 +75,10 @@ class QueueLayer:
         self._moving: dict[Call, QueueTicket] = {}  # permits of calls on their way to another queue
         self._timers: dict[str, asyncio.TimerHandle] = {}  # by upstream, of queues held by their pace
 
+    def queue(self, upstream: str) -> UpstreamQueue:
+        """The queue of an upstream."""
+        return self._queues[upstream]
+
     def in_flight(self) -> dict[str, int]:
         """Granted permits by upstream."""
         return {name: queue.in_flight for name, queue in self._queues.items()}

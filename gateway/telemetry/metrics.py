@@ -192,6 +192,37 @@ class _ProcessMetrics:
             multiprocess_mode="livemin",
         )
 
+    @cached_property
+    def batch_job_lines(self) -> Gauge:
+        """Like those below created only if batches are enabled. Every worker sees the same batches."""
+        return Gauge(
+            "sluice_batch_job_lines",
+            "Lines of the batches that have not ended, by state: waiting, under_way, completed, failed.",
+            ["state"],
+            registry=None,
+            multiprocess_mode="livemax",
+        )
+
+    @cached_property
+    def batch_job_age(self) -> Gauge:
+        """See `batch_job_lines`."""
+        return Gauge(
+            "sluice_batch_job_age_seconds",
+            "Age of the oldest batch that has not ended.",
+            registry=None,
+            multiprocess_mode="livemax",
+        )
+
+    @cached_property
+    def batch_jobs_late(self) -> Gauge:
+        """See `batch_job_lines`."""
+        return Gauge(
+            "sluice_batch_jobs_late",
+            "Batches that will miss their completion window if they go on at their pace so far.",
+            registry=None,
+            multiprocess_mode="livemax",
+        )
+
     def _make_itself(self, to: _Factory) -> None:
         self.redis_errors = to.counter("sluice_redis_errors", "Redis errors, by kind.", "kind")
         self.usage_errors = to.counter(

@@ -97,6 +97,16 @@ DEFAULTS = {
     "batching": BATCHING,
     "cache": CACHE,
     "usage": {"store": "sqlite", "path": "./sluice-usage.db"},
+    "batches": {
+        "enabled": False,
+        "path": "./sluice-batches",
+        "url": None,
+        "max_file": "200MiB",
+        "max_lines": 50_000,
+        "keep": "2592000s",
+        "max_disk": "20GiB",
+        "hours": None,
+    },
     "log": {"level": "info", "format": "auto"},
     "traces": {"enabled": False, "sample": 1.0},
 }

@@ -29,6 +29,7 @@ CANARY = "canary-0123456789"
         (0.25, 0.25),
         (1e-05, 0.00001),
         ("2 s", 2.0),
+        ("2d", 172_800.0),
     ],
 )
 def test_durations(text, seconds):
@@ -40,7 +41,7 @@ def test_durations(text, seconds):
     [
         "",
         "s",
-        "2d",
+        "2w",
         "2S",
         "-1s",
         "1h30m",
@@ -55,7 +56,7 @@ def test_durations(text, seconds):
     ],
 )
 def test_anything_else_is_not_a_duration(text):
-    with pytest.raises(ValueError, match=r"a duration is a number with ms, s, m or h"):
+    with pytest.raises(ValueError, match=r"a duration is a number with ms, s, m, h or d"):
         parse_duration(text)
 
 

@@ -82,7 +82,8 @@ async def prometheus(
         broken.always(replies.error(500))
         redis = stack.enter_context(RedisServer(tmp_path))
         gateway = stack.enter_context(GatewayProcess(config(engine, paid, broken, redis), tmp_path))
-        buggy = await start_gateway(settings(f"http://{NOBODY}/v1"))
+        batches = {"enabled": True, "path": str(tmp_path / "batches")}
+        buggy = await start_gateway(settings(f"http://{NOBODY}/v1", batches=batches))
 
         async def bug(*_: object) -> None:
             raise RuntimeError

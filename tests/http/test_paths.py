@@ -72,8 +72,8 @@ async def test_every_other_path_is_a_404(gateway: InProcessGateway, upstream: Fa
 @pytest.mark.parametrize(
     ("path", "advice"),
     [
-        ("/v1/files", "call the provider directly."),
-        ("/v1/batches", "call the provider directly."),
+        ("/v1/files", "set batches.enabled, and it does."),
+        ("/v1/batches", "set batches.enabled, and it does."),
         ("/v1/audio/speech", f"call the provider directly, or send audio in the messages of {CHAT} to an"),
         ("/v1/audio/transcriptions", f"call the provider directly, or send audio in the messages of {CHAT}"),
         ("/v1/images/generations", "call the provider directly, or send images in the messages of"),
@@ -141,8 +141,8 @@ async def test_a_request_costs_one_call_to_each_path(gateway: InProcessGateway, 
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("/v1/files", "call the provider directly"),
-        ("/v1/batches/batch_abc", "call the provider directly"),
+        ("/v1/files", "set batches.enabled"),
+        ("/v1/batches/batch_abc", "set batches.enabled"),
         ("/v1/vector_stores", "call the provider directly"),
         ("/v1/fine_tuning/jobs", "call the provider directly"),
         ("/v1/evals", "call the provider directly"),

@@ -23,7 +23,7 @@ LONG = "water and mills " * 100
 
 
 def remembering(url: str, folder: Path) -> dict[str, Any]:
-    """Two replicas and a fallback, prices, a ledger, a small cache, batches, a small inspector, and a key with every limit."""
+    """Two replicas and a fallback, prices, a ledger, a small cache, batches, an inspector, a key with every limit."""
     usage = {"store": "sqlite", "path": str(folder / "usage.db")}
     cache = {"enabled": True, "max_bytes": "64KiB"}
     config = routed(url, url, fallbacks=(url,), usage=usage, cache=cache, batching={"max_wait": "1ms"})

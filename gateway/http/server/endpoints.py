@@ -8,7 +8,9 @@ from urllib.parse import unquote
 
 from gateway.core.endpoint import Endpoint
 from gateway.core.errors import METHOD_NOT_ALLOWED, UNKNOWN_URL, Rejection
+from gateway.http.server import stored_endpoints
 from gateway.http.server.known_paths import INSTEAD, elsewhere
+from gateway.http.server.stored_endpoints import StoredTarget
 from gateway.wire.anthropic.messages import UNKNOWN_MESSAGES
 from gateway.wire.endpoints import ENDPOINTS
 from gateway.wire.openai.models import HEALTH, MODELS, UNKNOWN
@@ -25,6 +27,8 @@ class Match:
 
     endpoint: Endpoint
     model: str | None = None
+    stored: StoredTarget | None = None
+    """Set for what is below `/v1/files` and `/v1/batches`."""
 
 
 _EXACT: Final = {(method, path): Match(one) for path, one in _BY_PATH.items() for method in one.methods}
@@ -35,21 +39,38 @@ def match(method: str, target: str) -> Match | Rejection:
     return _EXACT.get((method, target)) or _match(method, target)
 
 
-def _match(method: str, target: str) -> Match | Rejection:
+def match_stored(method: str, target: str) -> Match | Rejection | None:
+    """The file or batch that a request target names, or a 405; None for another path."""
+    path = _path(target)
+    stored = stored_endpoints.find(path if path.startswith("/v1/") else "/v1" + path)
+    if stored is None:
+        return None
+    if method in stored.methods:
+        return Match(stored.area, stored=stored)
+    return _wrong_method(method, path, stored.methods)
+
+
+def _path(target: str) -> str:
     if not target.startswith("/"):  # absolute form, RFC 9112 section 3.2.2
         scheme, _, rest = target.partition("://")
         if scheme.lower() in ("http", "https"):
             target = "/" + rest.partition("/")[2]
-    path = _SLASHES.sub("/", target.partition("?")[0]).rstrip("/") or "/"
-    endpoint = _find(path)
+    return _SLASHES.sub("/", target.partition("?")[0]).rstrip("/") or "/"
+
+
+def _match(method: str, target: str) -> Match | Rejection:
+    endpoint = _find(_path(target))
     if isinstance(endpoint, Rejection):
         return endpoint
     allowed = endpoint.endpoint.methods
     if method in allowed:
         return endpoint
-    allow = ", ".join(allowed)
-    message = f"{method[:20]} is not allowed on {endpoint.endpoint}; use {allowed[0]}."
-    return Rejection(METHOD_NOT_ALLOWED, message, headers=(("Allow", allow),))
+    return _wrong_method(method, endpoint.endpoint, allowed)
+
+
+def _wrong_method(method: str, path: str, allowed: tuple[str, ...]) -> Rejection:
+    message = f"{method[:20]} is not allowed on {_printable(path)}; use {allowed[0]}."
+    return Rejection(METHOD_NOT_ALLOWED, message, headers=(("Allow", ", ".join(allowed)),))
 
 
 def _find(path: str) -> Match | Rejection:

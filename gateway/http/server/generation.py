@@ -7,6 +7,7 @@ from gateway.core.call import Stack
 from gateway.http.server.body import BodyReader
 from gateway.http.server.cors import Cors
 from gateway.http.server.model_list import ModelList
+from gateway.http.server.stored_api import StoredApi
 from gateway.http.ticker import Ticker
 
 
@@ -24,6 +25,8 @@ class Generation:
     names: ModelNames
     engine_models: frozenset[str]
     """Public models that an engine of a known kind may serve, itself or as a fallback."""
+    stored: StoredApi | None = None
+    """Files and batches, if they are enabled."""
 
     def may_reach_engine(self, name: str) -> bool:
         """Whether an engine of a known kind may serve the model of this name or alias."""

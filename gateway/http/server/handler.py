@@ -12,7 +12,7 @@ from gateway.auth import engine_fields
 from gateway.auth.failure_limiter import AuthFailureLimiter
 from gateway.core.call import Call, ClientRequest, Credentials
 from gateway.core.clock import Clock
-from gateway.core.errors import INVALID_API_KEY, Rejection, UpstreamFailure
+from gateway.core.errors import INVALID_API_KEY, UNKNOWN_URL, Rejection, UpstreamFailure
 from gateway.core.units import usd
 from gateway.http.server import endpoints
 from gateway.http.server._aiohttp import WRITE_STALL_S, SentResponse
@@ -20,6 +20,9 @@ from gateway.http.server.chunked_writer import ClientStream
 from gateway.http.server.connection import Connection, Request, other_protocol, what_is_wrong
 from gateway.http.server.generation import Generation
 from gateway.http.server.response import JSON, Response, header_lines
+from gateway.http.server.stored_api import StoredApi
+from gateway.http.server.stored_content import StoredContent
+from gateway.http.server.stored_endpoints import StoredTarget
 from gateway.http.server.streaming_response import BUG, DRAIN_NOTE, DRAINED, StreamedCall
 from gateway.pipeline.gates import admit
 from gateway.telemetry.logging import logger
@@ -34,8 +37,8 @@ class RequestHandler:
     """Serves requests by the current generation, and knows the calls in flight."""
 
     def __init__(self, first: Generation, new_request_id: Callable[[], str], clock: Clock) -> None:
-        self._new_request_id = new_request_id
-        self._clock = clock
+        self.new_request_id = new_request_id
+        self.clock = clock
         self.generation = first  # for new calls; a reload replaces it
         self.open_calls: dict[asyncio.Task[Any], Generation] = {}
         self.live: dict[asyncio.Task[Any], Call] = {}
@@ -51,6 +54,8 @@ class RequestHandler:
         match = host_check.check(request.method, request.target, request.headers) or endpoints.match(
             request.method, request.target
         )
+        if isinstance(match, Rejection) and generation.stored is not None and match.kind is UNKNOWN_URL:
+            match = endpoints.match_stored(request.method, request.target) or match
         call = self._new_call(request, match)
         if (uncounted := self._answer_uncounted(generation, request, call, match)) is not None:
             uncounted.write(request)
@@ -75,11 +80,11 @@ class RequestHandler:
         finally:
             del self.open_calls[task], self.live[task]
             connection.serving = False
-            self._settle(call)
+            self.settle(call)
 
     def respond_error(self, request: Request, status: int, error: BaseException | None) -> Response:
         """Answer bytes that are not a valid request (400), or a bug outside of `_served`, and close."""
-        call = Call(ClientRequest(UNKNOWN, self._new_request_id()), self._clock())
+        call = Call(ClientRequest(UNKNOWN, self.new_request_id()), self.clock())
         if status == 400:
             rejection = Rejection(host_check.MALFORMED, what_is_wrong(error))
             if (protocol := other_protocol(error)) is not None:
@@ -91,7 +96,7 @@ class RequestHandler:
         answer = self._reject(self.generation, request, call, rejection)
         answer.keep_alive = False
         answer.write(request)
-        self._settle(call)
+        self.settle(call)
         return answer
 
     def _log_protocol(self, sentence: str, remote: str, now: float) -> None:
@@ -121,7 +126,7 @@ class RequestHandler:
 
     async def _served(
         self, generation: Generation, request: Request, call: Call, match: endpoints.Match | Rejection
-    ) -> Response | ClientStream:
+    ) -> Response | ClientStream | StoredContent:
         """The answer to a call; every failure and bug inside becomes an error response here."""
         try:
             answer = await self._answer(generation, request, call, match)
@@ -139,7 +144,7 @@ class RequestHandler:
 
     async def _answer(
         self, generation: Generation, request: Request, call: Call, match: endpoints.Match | Rejection
-    ) -> Response | ClientStream | Rejection:
+    ) -> Response | ClientStream | StoredContent | Rejection:
         if isinstance(match, Rejection) or self.closed:
             generation.stack.door[0].admit(call, call.timing.accepted_at)  # records it
             return match if isinstance(match, Rejection) else DRAINED
@@ -151,18 +156,20 @@ class RequestHandler:
             return rejection
         if match.endpoint is MODELS:
             return self._list_models(generation, request, call, match.model)
+        if match.stored is not None and generation.stored is not None:
+            return await self._stored(generation, generation.stored, request, call, match.stored)
         body = await generation.body.read(request, call.lease)
         rejection = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
         if rejection is not None:
             return rejection
         if call.request.stream:
             headers_of = partial(self._headers, generation, request)
-            stream = StreamedCall(request, call, generation.heartbeat_s, headers_of, self._clock)
+            stream = StreamedCall(request, call, generation.heartbeat_s, headers_of, self.clock)
             return await stream.run(generation.stack.handle, generation.ticker)
         reply = await generation.stack.handle(call)
         if isinstance(reply, Rejection):
             return reply
-        call.response.status, call.response.outcome, call.timing.replied_at = reply.status, reply.outcome, self._clock()
+        call.response.status, call.response.outcome, call.timing.replied_at = reply.status, reply.outcome, self.clock()
         headers = JSON + self._headers(generation, request, call)
         return Response(reply.status, headers, reply.body, close=self.draining)
 
@@ -175,16 +182,17 @@ class RequestHandler:
         close = self.draining or unread or kind.closes_connection
         return Response.rejection(call.request, rejection, self._headers(generation, request, call), close=close)
 
-    def _settle(self, call: Call) -> None:
+    def settle(self, call: Call) -> None:
+        """End a call: release what it holds, and record it."""
         try:
-            call.lease.settle(call, self._clock())
+            call.lease.settle(call, self.clock())
         except Exception:  # noqa: BLE001 - the response is already written; a second one must not follow
             logger.exception("bug in the gateway", extra={"request_id": call.request.id})
 
     def _apply_body(self, generation: Generation, request: Request, call: Call, body: bytes) -> Rejection | None:
         """Fill in what the body says about the call; a rejection if the body is invalid."""
         request.connection.body_read = True
-        call.timing.ready_at = self._clock()
+        call.timing.ready_at = self.clock()
         asked, endpoint = call.request, call.request.endpoint
         head = endpoint.head(body, request.headers.get("content-type", ""))
         if isinstance(head, Rejection):
@@ -210,11 +218,26 @@ class RequestHandler:
         call.response.status, call.response.outcome = 200, "ok"
         return Response(200, JSON + self._headers(generation, request, call), body, close=self.draining)
 
+    async def _stored(
+        self, generation: Generation, api: StoredApi, request: Request, call: Call, target: StoredTarget
+    ) -> Response | StoredContent | Rejection:
+        answer = await api.serve(request, call.caller.name, target, generation.body, call.lease)
+        request.connection.body_read = True
+        if isinstance(answer, Rejection):
+            return answer
+        call.response.status, call.response.outcome = 200, "ok"
+        headers = self._headers(generation, request, call)
+        if isinstance(answer, StoredContent):
+            call.response.status = answer.status
+            await answer.send(request, headers, api.library)
+            return answer
+        return Response(200, JSON + headers, answer, close=self.draining)
+
     def _new_call(self, request: Request, match: endpoints.Match | Rejection) -> Call:
         headers = request.headers
         asked = ClientRequest(
             match.endpoint if isinstance(match, endpoints.Match) else endpoints.unknown(request.target),
-            header_policy.request_id(headers.get("x-request-id")) or self._new_request_id(),
+            header_policy.request_id(headers.get("x-request-id")) or self.new_request_id(),
             Credentials(
                 _header_value(headers, "authorization"),
                 _header_value(headers, "x-api-key") if "x-api-key" in headers else None,
@@ -222,12 +245,12 @@ class RequestHandler:
             ),
             headers,
         )
-        return Call(asked, self._clock())
+        return Call(asked, self.clock())
 
     def _headers(self, generation: Generation, request: Request, call: Call) -> str:
         """The gateway's own headers, for any response."""
         headers = f"x-request-id: {call.request.id}\r\n{generation.cors.headers(request.headers)}"
-        candidate, now = call.routing.candidate, self._clock()
+        candidate, now = call.routing.candidate, self.clock()
         if call.attempts:
             headers += (
                 f"x-sluice-upstream: {candidate.upstream}\r\nx-sluice-upstream-model: {candidate.header}\r\n"

@@ -10,7 +10,7 @@ _PROVIDER: Final = "call the provider directly"
 _ENGINE: Final = "call the engine directly"
 
 _PROVIDER_ONLY: Final = (
-    *("files", "batches", "uploads", "fine_tuning", "fine-tunes", "vector_stores", "realtime"),
+    *("uploads", "fine_tuning", "fine-tunes", "vector_stores", "realtime"),
     *("videos", "evals", "containers", "conversations", "organization", "chatkit", "skills", "edits"),
 )
 _ENGINE_ONLY: Final = (
@@ -18,6 +18,7 @@ _ENGINE_ONLY: Final = (
     *("server_info", "get_model_info", "slots", "props", "infill", "completion", "tokens"),
 )
 INSTEAD: Final = {
+    **dict.fromkeys(("files", "batches"), "set batches.enabled, and it does"),
     **dict.fromkeys(_PROVIDER_ONLY, _PROVIDER),
     **dict.fromkeys(_ENGINE_ONLY, _ENGINE),
     "assistants": f"use {CHAT} instead",

@@ -15,13 +15,13 @@ def _no_answer(body: bytes) -> AnswerSummary | None:
     return None
 
 
-def _ours(path: str, name: str) -> Endpoint:
-    return Endpoint(
-        path, name, errors=OpenAIErrors(), head=_no_head, answer=_no_answer, methods=("GET", "HEAD"), ours=True
-    )
+def _ours(path: str, name: str, methods: tuple[str, ...] = ("GET", "HEAD")) -> Endpoint:
+    return Endpoint(path, name, errors=OpenAIErrors(), head=_no_head, answer=_no_answer, methods=methods, ours=True)
 
 
 MODELS: Final = _ours("/v1/models", "models")
 HEALTH: Final = _ours("/health", "health")
+FILES: Final = _ours("/v1/files", "files", ("GET", "POST"))
+BATCHES: Final = _ours("/v1/batches", "batches", ("GET", "POST"))
 UNKNOWN: Final = _ours("other", "other")
 """The endpoint, and the label, of a request whose path is unknown."""

@@ -1,0 +1,46 @@
+"""What the runner of batches needs of the gateway: to send a line, and to know who may send and how much."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from gateway.batch_jobs.results import NOTHING, LineUsage
+from gateway.batch_jobs.room import Admission
+from gateway.batch_jobs.verdict import BudgetState
+from gateway.core.errors import Rejection
+
+
+class LineAnswer(NamedTuple):
+    """The answer to a line, as a live call would have got it; `rejection` says why, if it is an error of the gateway.
+
+    `batch_size`: callers that shared the upstream call, 0 if it was not merged.
+    """
+
+    status: int
+    body: bytes
+    request_id: str
+    rejection: Rejection | None = None
+    usage: LineUsage = NOTHING
+    batch_size: int = 0
+    budget: BudgetState = ""
+
+
+class LineTraffic(Protocol):
+    """The gateway's own calls."""
+
+    def knows(self, key: str) -> bool:
+        """Whether the key exists."""
+
+    def refused_model(self, key: str, model: str) -> tuple[str, str] | None:
+        """The error code and the sentence about a model that the key cannot have, else None."""
+
+    def wait_for(self, key: str) -> float:
+        """Seconds until the key's limits admit any call; 0.0 if they may admit one now."""
+
+    def upstreams(self, model: str) -> Sequence[str]:
+        """The upstreams that calls of this model go to first."""
+
+    def admission(self, upstream: str) -> Admission:
+        """The admission's state."""
+
+    async def send(self, key: str, endpoint: str, body: bytes) -> LineAnswer:
+        """Send a call of the key, as class `batch`. It ends as a live call does."""
