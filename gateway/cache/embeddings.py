@@ -18,7 +18,7 @@ from gateway.wire.json.members import edited, members, object_of
 from gateway.wire.openai.demerge import read_items
 from gateway.wire.openai.embeddings import EMBEDDINGS
 from gateway.wire.openai.merge import Mergeable
-from gateway.wire.openai.usage_split import shares
+from gateway.wire.openai.usage_split import shares, sum_usage
 
 Fields = Mapping[str, bytes | Raw]
 
@@ -48,10 +48,20 @@ def joined(fields: Fields, items: Sequence[bytes]) -> bytes:
     return object_of({**fields, _LIST: b"[%b]" % b",".join(numbered)})
 
 
-def zero_usage_fields(model: bytes) -> Fields:
+def cached_fields(model: bytes, tokens: TokenUsage) -> Fields:
     """Return the members of an answer served wholly from the cache; `model` is the public name as JSON."""
-    usage = msgspec.json.encode({"prompt_tokens": 0, "total_tokens": 0})
-    return {"object": b'"list"', _LIST: b"[]", "model": model, "usage": usage}
+    return {"object": b'"list"', _LIST: b"[]", "model": model, "usage": _usage_block(tokens)}
+
+
+def _with_usage(fields: Fields, cached: TokenUsage) -> Fields:
+    """Return the members with the usage of the cached items added, if the upstream reported any."""
+    if "usage" not in fields:
+        return fields
+    return {**fields, "usage": sum_usage([Raw(fields["usage"]), Raw(_usage_block(cached))])[0]}
+
+
+def _usage_block(tokens: TokenUsage) -> bytes:
+    return msgspec.json.encode({"prompt_tokens": tokens.input, "total_tokens": tokens.input})
 
 
 _INCOMPLETE: Final = "The upstream did not answer each item of the request once."
@@ -95,7 +105,7 @@ class EmbeddingsRequest:
         bodies = [self._hits[key].entry.body for key in self._keys]
         tokens, cost = self._saved()
         self.hit = LookupResult(
-            Reply(200, joined(zero_usage_fields(self._model), bodies)),
+            Reply(200, joined(cached_fields(self._model, tokens), bodies)),
             tokens,
             cost,
             max(hit.age for hit in self._hits.values()),
@@ -122,6 +132,7 @@ class EmbeddingsRequest:
         fields, items = parsed
         if self._hits:
             call.usage.saved, call.usage.saved_cost = self._saved()
+            fields = _with_usage(fields, call.usage.saved)
         store = self._store_action(call, missing, items)
         if partial_request:
             bodies = dict(zip(missing, items, strict=True))

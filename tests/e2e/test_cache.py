@@ -1,11 +1,13 @@
 """Answers given again: who gets one, what it looks like, and what it is charged."""
 
+import asyncio
 from typing import Any
 
 import openai
 import pytest
 from doubles import replies
 from doubles.gateway import InProcessGateway, StartGateway
+from doubles.listing_engine import ListingEngine, gathered, merging
 from doubles.rawclient import call
 from doubles.script import DONE, RST, Step, compact, delta, event, full, piece, stop, stream
 from doubles.settings import AUTH, KEY, OTHER_KEY, settings
@@ -298,17 +300,20 @@ async def test_cache_06_only_what_is_missing_is_asked_for(upstream: FaultUpstrea
             {"object": "embedding", "embedding": [97.0, 1], "index": 3},
         ],
         "model": "m-embed",
-        "usage": {"prompt_tokens": 2, "total_tokens": 2},
+        "usage": {"prompt_tokens": 3, "total_tokens": 3},
     }
     again = await ask(caching.port, {"model": "m-embed", "input": ["c", "b"]}, path=EMBEDDINGS)
     assert again.header("x-cache-hit") == "true"
     assert [one["embedding"][0] for one in again.json()["data"]] == [99.0, 98.0]
-    assert again.json()["usage"] == {"prompt_tokens": 0, "total_tokens": 0}
+    assert again.json()["usage"] == {"prompt_tokens": 2, "total_tokens": 2}
+    repeated = await ask(caching.port, many, path=EMBEDDINGS)
+    assert repeated.json()["usage"] == mixed.json()["usage"]
     assert len(upstream.calls) == 2
     for other in ({"encoding_format": "base64"}, {"dimensions": 2}, {"x_foo": 1}):
         await ask(caching.port, {"model": "m-embed", "input": "a", **other}, path=EMBEDDINGS)
     assert len(upstream.calls) == 5
-    await caching.counted("sluice_cache_saved_tokens_total", 3)
+    await caching.counted("sluice_cache_saved_tokens_total", 6)
+    await caching.counted("sluice_tokens_total", 6, type="input")
 
 
 async def test_an_answer_that_does_not_fit_is_given_and_not_kept(
@@ -321,3 +326,35 @@ async def test_an_answer_that_does_not_fit_is_given_and_not_kept(
         assert (answer.status, len(upstream.calls)) == (200, number)
     twice = await ask(caching.port, {"model": "m-embed", "input": ["a", "b", "a"]}, path=EMBEDDINGS)
     assert (twice.status, twice.error["code"]) == (502, "upstream_invalid_response")
+
+
+async def test_merged_and_parted_embeddings_report_each_items_usage_again(
+    upstream: FaultUpstream, start_gateway: StartGateway, engine: ListingEngine
+) -> None:
+    config = merging(upstream.url, upstream={"max_inputs": 10}, cache={"enabled": True})
+    gateway = await start_gateway(config)
+
+    def listed(*numbers: int) -> dict[str, Any]:
+        return {"model": "m-embed", "input": [f"text {number}" for number in numbers]}
+
+    parted, *merged = range(300, 325), range(100, 104), range(200, 203)
+    lists = [*merged, parted]
+    alone = await ask(gateway.port, listed(*parted), path=EMBEDDINGS)
+    assert len(upstream.calls) == 3
+    engine.hold()
+    tasks = [asyncio.create_task(ask(gateway.port, listed(0), path=EMBEDDINGS))]
+    await upstream.received(4)
+    tasks += [asyncio.create_task(ask(gateway.port, listed(*numbers), path=EMBEDDINGS)) for numbers in merged]
+    await gathered(gateway, len(merged))
+    engine.release()
+    _, *together = await asyncio.gather(*tasks)
+    assert len(upstream.calls) == 5
+    first = [answer.json()["usage"] for answer in (*together, alone)]
+    assert sum(used["prompt_tokens"] for used in first) == (4 + 3 + 25) * (len("text 100") // 3 + 1)
+    sent = len(upstream.calls)
+    again = [(await ask(gateway.port, listed(*numbers), path=EMBEDDINGS)).json()["usage"] for numbers in lists]
+    assert again == first
+    every = await ask(gateway.port, listed(*(number for numbers in lists for number in numbers)), path=EMBEDDINGS)
+    total = sum(used["prompt_tokens"] for used in first)
+    assert every.json()["usage"] == {"prompt_tokens": total, "total_tokens": total}
+    assert len(upstream.calls) == sent
