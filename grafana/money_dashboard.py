@@ -26,6 +26,7 @@ _ALL: Final = f"{BOTH},{KEY}"
 _USED: Final = f'type=~"input|output",{BOTH}'
 _CACHED: Final = f'type="cached_input",{BOTH}'
 _INPUT: Final = f'type="input",{BOTH}'
+_REPORTED: Final = f'{_INPUT},source="upstream"'
 _BY_UPSTREAM: Final = "model, upstream"
 _SIZE: Final = "sluice_batch_size"
 _HOUR: Final = 3600
@@ -147,7 +148,7 @@ def _savings() -> list[Placed]:
             "Upstream's prompt cache: share of input tokens",
             [
                 Query(
-                    f"{rate(_TOKENS, _CACHED, _BY_UPSTREAM)} / {rate(_TOKENS, _INPUT, _BY_UPSTREAM)}",
+                    f"{rate(_TOKENS, _CACHED, _BY_UPSTREAM)} / {rate(_TOKENS, _REPORTED, _BY_UPSTREAM)}",
                     "{{model}} at {{upstream}}",
                 )
             ],
@@ -199,6 +200,7 @@ def _tokens() -> list[Placed]:
             ],
             unit="reqps",
         ),
+        lines("Tokens per second by source", [Query(rate(_TOKENS, _USED, "source"), "{{source}}")], stacked=True),
         lines(
             "Usage write errors",
             [Query(rate("sluice_usage_write_errors_total"), "errors")],

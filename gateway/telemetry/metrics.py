@@ -67,8 +67,8 @@ class _RequestMetrics:
         )
         self.tokens = to.counter(
             "sluice_tokens",
-            "Tokens reported by upstreams. Input includes cached_input and cache_write, output reasoning.",
-            *("model", "upstream", "type"),
+            "Tokens as the usage ledger books them. Input includes cached_input and cache_write, output reasoning.",
+            *("model", "upstream", "type", "source"),
         )
         self.cost = to.counter(
             "sluice_cost_usd",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.core.call import Call, TokenUsage
+from gateway.core.call import Call
 from gateway.core.errors import Rejection
 from gateway.telemetry.fast_prometheus import Add, fast_incs, fast_observes
 from gateway.telemetry.metrics import OTHER, Metrics
@@ -27,10 +27,8 @@ class RequestMetrics:
         self._overhead = fast_observes(metrics.overhead)
         self._first_token = fast_observes(metrics.time_to_first_token)
         self._per_token = fast_observes(metrics.time_per_output_token)
-        self._tokens = fast_incs(metrics.tokens)
         # Cached by label values: a lookup per series would cost more than counting.
         self._end_series: dict[tuple[str, str, str, int, str], tuple[Add, Add]] = {}
-        self._token_series: dict[tuple[str, str, str, str], tuple[Add, Add]] = {}
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Admit the call."""
@@ -63,42 +61,14 @@ class RequestMetrics:
     def _observe_answer(self, call: Call, model: str, upstream: str, now: float) -> None:
         if call.timing.first_token_at:
             self._first_token(model, call.request.endpoint, upstream)(call.timing.first_token_at - call.timing.sent_at)
-        for attempt in call.usage.failed:
-            if not attempt.estimated:
-                self._count(model, attempt.candidate.upstream, attempt.tokens)
         tokens = call.usage.tokens
         if tokens is None:
             return
         if call.timing.first_token_at and tokens.output > 1:
             per_token_s = (now - call.timing.first_token_at) / (tokens.output - 1)
             self._per_token(model, call.request.endpoint, upstream)(per_token_s)
-        input_, output, cached, reasoning, written, _ = tokens
-        if input_ > 0:
-            observe, count = self._series_of(model, call.request.endpoint, upstream, "input")
-            observe(input_)
-            count(input_)
-        if output > 0:
-            observe, count = self._series_of(model, call.request.endpoint, upstream, "output")
-            observe(output)
-            count(output)
-        if cached or reasoning or written:
-            self._count(model, upstream, tokens._replace(input=0, output=0))
-
-    def _series_of(self, model: str, endpoint: str, upstream: str, type_: str) -> tuple[Add, Add]:
-        """The histogram and the counter of one type of tokens."""
-        series = self._token_series.get((model, endpoint, upstream, type_))
-        if series is None:
-            series = self._usage(model, endpoint, upstream, type_), self._tokens(model, upstream, type_)
-            self._token_series[model, endpoint, upstream, type_] = series
-        return series
-
-    def _count(self, model: str, upstream: str, tokens: TokenUsage) -> None:
-        for type_, count in (
-            ("input", tokens.input),
-            ("output", tokens.output),
-            ("cached_input", tokens.cached_input),
-            ("reasoning", tokens.reasoning),
-            ("cache_write", tokens.cache_write),
-        ):
-            if count > 0:
-                self._tokens(model, upstream, type_)(count)
+        endpoint = call.request.endpoint
+        if tokens.input > 0:
+            self._usage(model, endpoint, upstream, "input")(tokens.input)
+        if tokens.output > 0:
+            self._usage(model, endpoint, upstream, "output")(tokens.output)

@@ -1,6 +1,7 @@
 """Accounting at the end of a call: its usage and cost go to the ledger, the metrics and the estimates."""
 
 from collections.abc import Callable
+from typing import Final
 
 from gateway.core.budget_calendar import Calendar
 from gateway.core.call import Call, FailedUsage, TokenUsage
@@ -41,6 +42,11 @@ AttemptRecorder = Callable[[Call, FailedUsage, int | None, float, bool], None]
 """Receives such a call, an attempt, its nano-dollars (None: unknown), the time, and if it was the last."""
 
 
+REPORTED: Final = "upstream"
+ESTIMATED: Final = "estimated"
+"""The label `source` of `sluice_tokens_total`: who counted the tokens."""
+
+
 class UsageAccounting:
     """Gate that admits every call, and Holder. Settled before the limits, which charge what it computes."""
 
@@ -66,6 +72,7 @@ class UsageAccounting:
         self._cost = fast_incs(metrics.cost)
         self._unpriced = fast_incs(metrics.unpriced)
         self._estimated = fast_incs(metrics.estimated)
+        self._tokens = fast_incs(metrics.tokens)
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Admit the call; note whether its usage is needed."""
@@ -104,6 +111,18 @@ class UsageAccounting:
             self._unpriced(model, upstream)(1)
         if attempt.estimated:
             self._estimated(model, upstream)(1)
+        self._count_tokens(model, upstream, attempt)
         for record in self._on_attempt:
             record(call, attempt, nanos, now, last)
         return nanos
+
+    def _count_tokens(self, model: str, upstream: str, attempt: FailedUsage) -> None:
+        tokens, source = attempt.tokens, ESTIMATED if attempt.estimated else REPORTED
+        if tokens.input > 0:
+            self._tokens(model, upstream, "input", source)(tokens.input)
+        if tokens.output > 0:
+            self._tokens(model, upstream, "output", source)(tokens.output)
+        if tokens.cached_input or tokens.reasoning or tokens.cache_write:
+            for type_ in ("cached_input", "reasoning", "cache_write"):
+                if (count := getattr(tokens, type_)) > 0:
+                    self._tokens(model, upstream, type_, source)(count)

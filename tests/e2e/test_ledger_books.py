@@ -1,4 +1,4 @@
-"""The ledger equals the providers' books over calls that fail, break off, are retried or abandoned."""
+"""Over calls that fail, break off, are retried or abandoned: the ledger has the providers' books, the counters the ledger."""
 
 from pathlib import Path
 
@@ -18,6 +18,7 @@ async def test_the_ledger_has_every_attempt_to_the_nano_dollar(start_gateway: St
         gateway = await start_gateway({**own, **ledger.sections(port, tmp_path / "usage.db")})
         await ledger.drive(gateway.port, CALLS, 8, SEED)
         rows = await ledger.ledger_rows(gateway.admin_port, CALLS)
+        metrics = await gateway.metrics()
     finally:
         await runner.cleanup()
     assert set(providers.books.fates) == {*WHOLE, *STREAMS}, "each fate occurred"
@@ -27,3 +28,12 @@ async def test_the_ledger_has_every_attempt_to_the_nano_dollar(start_gateway: St
     )
     requests = sum(row["requests"] for row in rows.values())
     assert requests == CALLS < sum(providers.books.fates.values()), "there were retries"
+    for type_ in ("input", "output", "cached_input", "reasoning", "cache_write"):
+        for model in ("reported", "silent"):
+            for upstream in {place[2] for place in rows}:
+                booked = sum(row[type_] for place, row in rows.items() if place[1:] == (model, upstream))
+                labels = {"model": model, "upstream": upstream, "type": type_}
+                assert metrics.value("sluice_tokens_total", **labels) == booked, labels
+    labels = {"model": "silent", "type": "input"}
+    assert metrics.value("sluice_tokens_total", source="estimated", **labels) > 0
+    assert metrics.value("sluice_tokens_total", source="upstream", model="reported", type="input") > 0

@@ -155,17 +155,6 @@ def test_a_whole_answer_has_no_first_token(scene: Scene):
     assert scene.series("sluice_time_per_output_token_seconds_sum") == []
 
 
-def test_tokens_are_counted_by_kind_and_nought_makes_no_series(scene: Scene):
-    for tokens in (TokenUsage(input=10, output=4, cached_input=8), TokenUsage(input=1, output=2), None):
-        call = answered(scene)
-        call.usage.tokens = tokens
-        call.lease.settle(call, 105.0)
-    counted = {
-        labels["type"]: scene.value("sluice_tokens_total", **labels) for labels in scene.series("sluice_tokens_total")
-    }
-    assert counted == {"input": 11, "output": 6, "cached_input": 8}
-
-
 def test_a_refused_call_says_nothing_about_any_upstream(scene: Scene):
     call = make_call(now=1.0)
     scene.gate.admit(call, 1.0)
@@ -176,5 +165,5 @@ def test_a_refused_call_says_nothing_about_any_upstream(scene: Scene):
         TokenUsage(input=5),
     )
     call.lease.settle(call, 2.0)
-    assert scene.series("sluice_tokens_total") == []
+    assert scene.series("sluice_request_input_tokens_count") == []
     assert scene.value("sluice_requests_total", **MODEL, endpoint=CHAT, status="503", outcome="shed") == 1
