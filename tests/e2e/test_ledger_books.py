@@ -1,4 +1,4 @@
-"""Over calls that fail, break off, are retried or abandoned: the ledger has the providers' books, the counters the ledger."""
+"""Calls that fail, break off, are retried or abandoned: the ledger has the providers' books, the counters the ledger's."""
 
 from pathlib import Path
 
