@@ -19,6 +19,7 @@ from gateway.assembly import upstreams as assembly
 from gateway.assembly.cache import CacheFactory
 from gateway.assembly.routing import rules
 from gateway.auth.model_access import ModelAccess
+from gateway.auth.model_names import ModelNames
 from gateway.cli.report.markdown import Page
 from gateway.cli.report.messages import LANGUAGES, Language
 from gateway.cli.report.waterfall_svg import svg
@@ -148,7 +149,7 @@ class Month:
             on_attempt=(books.record_attempt,),
         )
         self._caches = CacheFactory(metrics, self._time, rng, books.record_avoided)
-        self._access = ModelAccess(routes)
+        self._access = ModelAccess(ModelNames(routes, {}))
         self._handle = self._composed(config, spend, _routing(config, estimate, metrics, rng))
 
     def _composed(self, config: Config, spend: UsageAccounting, routing: Router) -> Handler:

@@ -1,4 +1,4 @@
-"""Calls that fail, break off, are retried or abandoned: the ledger has the providers' books, the counters the ledger's."""
+"""Calls that fail, break off, are retried or abandoned: ledger and counters agree with the providers' books."""
 
 from pathlib import Path
 
