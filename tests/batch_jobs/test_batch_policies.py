@@ -160,7 +160,7 @@ def test_a_batch_is_late_if_its_pace_does_not_suffice(now: float, done: int, is_
 
 
 def job(**changes: Any) -> BatchJob:
-    return BatchJob("batch_1", "k", "/v1/x", "file-1", "24h", 100, 200).with_(**changes)
+    return BatchJob("batch_abc", "k", "/v1/x", "file-1", "24h", 100, 200).with_(**changes)
 
 
 def test_stamps_never_go_back() -> None:

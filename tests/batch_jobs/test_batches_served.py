@@ -271,7 +271,7 @@ async def test_a_wrong_method_says_which_is_right(gateway: InProcessGateway) -> 
     for method, path, allow in (
         ("PUT", "/v1/files", "GET, POST"),
         ("POST", "/v1/files/file-1", "GET, DELETE"),
-        ("GET", "/v1/batches/batch_1/cancel", "POST"),
+        ("GET", "/v1/batches/batch_abc/cancel", "POST"),
     ):
         answer = await call(gateway.port, method, path, b"", [AUTH])
         assert (answer.status, answer.header("allow")) == (405, allow)
@@ -285,7 +285,7 @@ async def test_without_batches_the_paths_say_what_to_set(
     start_gateway: StartGateway, upstream: FaultUpstream, tmp_path: Path
 ) -> None:
     gateway = await start_gateway(batching(upstream.url, tmp_path, {"enabled": False}))
-    for method, path in (("POST", "/v1/files"), ("GET", "/v1/batches/batch_1")):
+    for method, path in (("POST", "/v1/files"), ("GET", "/v1/batches/batch_abc")):
         answer = await call(gateway.port, method, path, None, [AUTH])
         assert answer.status == 404
         assert "batches.enabled" in answer.error["message"]
