@@ -113,6 +113,7 @@ class JobRun:
             sending = asyncio.create_task(self._send_line(task, line, room))
             self._lines.add(sending)
             sending.add_done_callback(self._lines.discard)
+            await asyncio.sleep(0)  # noqa: TID251 - live calls must not wait for a burst of lines
         task.all_read = True
         if task.done:
             self._log.touch(task)

@@ -1,7 +1,8 @@
 """How many lines may be under way: only as many as live calls leave room for.
 
 Lines are sent only into free permits, so that they do not wait in the gateway's queues, where they would age
-into the class of live calls. Some free permits stay free: as many as live calls have needed at once lately.
+into the class of live calls. As many permits as live calls have needed at once lately stay free, and of the others
+lines take only a part while there are live calls.
 """
 
 import math
@@ -13,6 +14,8 @@ MOST_LINES: Final = 512
 """Lines under way in one process."""
 _MEMORY_S: Final = 30.0
 _MERGE_WEIGHT: Final = 0.1
+_BESIDE_LIVE: Final = 4
+"""Beside live calls, lines take one in so many of the permits that are left."""
 _MERGED: Final = 1.05
 _GROWTH: Final = 1.5
 
@@ -68,6 +71,9 @@ class UpstreamRoom:
         if admission.paced:
             return 0
         allowed = max(0, admission.permits - max(reserve, live))
+        if reserve and allowed:
+            # What runs beside live calls slows them, in the engine and here.
+            allowed = max(1, allowed // _BESIDE_LIVE)
         merged = self.per_permit.mean
         # Where lines are merged, some more than fit now let the next calls grow.
         most = min(MOST_LINES, math.floor(allowed * (merged * _GROWTH if merged > _MERGED else 1.0)))

@@ -23,7 +23,9 @@ from gateway.core.errors import ErrorKind, Rejection
     ("permits", "in_flight", "waiting", "free"),
     [
         (8, 0, 0, 8),  # nobody is here
-        (8, 3, 0, 5),  # what live calls have needed stays theirs
+        (8, 3, 0, 1),  # beside live calls, a quarter of what they leave
+        (64, 4, 0, 15),
+        (8, 7, 0, 1),
         (8, 8, 0, 0),
         (8, 8, 20, 0),
         (1, 0, 0, 1),
@@ -38,16 +40,17 @@ def test_lines_take_what_live_calls_leave(permits: int, in_flight: int, waiting:
 def test_own_lines_are_no_live_calls() -> None:
     room = UpstreamRoom()
     room.lines = 5
-    assert room.free(Admission(8, 5, 0), 0.0) == 3
-    assert room.free(Admission(8, 6, 0), 0.0) == 2
+    assert room.free(Admission(24, 5, 0), 0.0) == 19
+    assert room.free(Admission(24, 9, 0), 0.0) == 0
+    assert room.free(Admission(48, 9, 0), 0.0) == 6
 
 
 def test_permits_of_live_calls_stay_free_for_half_a_minute() -> None:
     room = UpstreamRoom()
-    assert room.free(Admission(8, 6, 0), 0.0) == 2
-    assert room.free(Admission(8, 0, 0), 1.0) == 2
-    assert room.free(Admission(8, 0, 0), 15.0) == 5
-    assert room.free(Admission(8, 0, 0), 31.0) == 8
+    assert room.free(Admission(80, 60, 0), 0.0) == 5
+    assert room.free(Admission(80, 0, 0), 1.0) == 5
+    assert room.free(Admission(80, 0, 0), 15.0) == 12
+    assert room.free(Admission(80, 0, 0), 31.0) == 80
 
 
 def test_live_calls_that_come_back_stop_the_lines() -> None:
