@@ -6,6 +6,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from gateway.core.units import usd
+
 FilePurpose = Literal["assistants", "batch", "batch_output", "fine-tune", "vision", "user_data", "evals"]
 UPLOADED: Final = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 """Purposes of the files that clients upload."""
@@ -111,7 +113,7 @@ class BatchJob(Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, **changes)
 
     def shown(self, tally: LineTally) -> dict[str, Any]:
-        """OpenAI's batch object. `paused` is our own member, present while the batch waits for someone."""
+        """OpenAI's batch object. Two members are ours: `paused` while the batch waits for someone, `cost_usd`."""
         shown: dict[str, Any] = {
             "id": self.id,
             "object": "batch",
@@ -133,6 +135,8 @@ class BatchJob(Struct, frozen=True, omit_defaults=True):
                 shown[name] = getattr(self, name)
         if tally.input or tally.output:
             shown["usage"] = _usage(tally)
+        if tally.cost:
+            shown["cost_usd"] = usd(tally.cost)
         if self.paused and not self.ended:
             shown["paused"] = self.paused
         return shown

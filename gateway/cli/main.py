@@ -61,6 +61,10 @@ def _run(argv: list[str]) -> int:
         from gateway.cli.bench.run import run as bench
 
         return bench(arguments, os.environ, out=sys.stdout, err=sys.stderr)
+    if arguments.command == "batch":
+        from gateway.cli.batch.run import run as batch
+
+        return batch(arguments, os.environ, out=sys.stdout, err=sys.stderr)
     if arguments.command == "import-litellm":
         from gateway.cli.import_litellm.run import run as import_litellm
 
@@ -137,12 +141,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tools(commands: "argparse._SubParsersAction[Any]", config: argparse.ArgumentParser) -> None:
+    from gateway.cli.batch.options import describe as describe_batch
     from gateway.cli.bench.options import describe as describe_bench
     from gateway.cli.key import describe as describe_key
     from gateway.cli.report.run import describe as describe_report
     from gateway.cli.router.options import describe as describe_router
     from gateway.cli.top.run import describe as describe_top
 
+    describe_batch(commands)
     describe_router(commands)
     describe_report(commands.add_parser("report", parents=[config], help="report what was saved, and by what"))
     describe_top(commands.add_parser("top", parents=[config], help="watch a running gateway"))

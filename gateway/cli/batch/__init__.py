@@ -1,0 +1,1 @@
+"""`sluice batch`: files of requests that can wait, from a terminal."""
