@@ -26,7 +26,6 @@ from gateway.routing.load import UpstreamLoads
 from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.prefix_hashes import prefix_hashes
 from gateway.routing.router import RequestInspectors, Router, RoutingRule
-from gateway.telemetry.fast_prometheus import counter
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
@@ -138,7 +137,7 @@ class _Gate:
             PrefixMap(),
             RequestInspectors(needs, prefix_hashes, estimates.make),
             lambda candidate, endpoint, now: True,
-            counter(metrics.routing_decisions),
+            metrics.routing_decisions.count,
             Random(1),
             {"auto": ComplexityScorer(TierChooser(PromptScorer(shipped()), 0.3), estimates.make)},
         )

@@ -40,7 +40,6 @@ from gateway.routing.load import UpstreamLoads
 from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.prefix_hashes import prefix_hashes
 from gateway.routing.router import RequestInspectors, Router
-from gateway.telemetry.fast_prometheus import counter
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.accounting import LedgerEntries, UsageAccounting
 from gateway.usage.call_usage import add_failed_usage, charge
@@ -195,7 +194,7 @@ def _routing(config: Config, estimate: Any, metrics: Metrics, rng: random.Random
         PrefixMap(),
         reads,
         lambda candidate, endpoint, now: True,
-        counter(metrics.routing_decisions),
+        metrics.routing_decisions.count,
         rng,
     )
 

@@ -17,7 +17,6 @@ from gateway.routing.load import UpstreamLoads
 from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.prefix_hashes import prefix_hashes
 from gateway.routing.router import RequestInspectors, Router, RoutingRule
-from gateway.telemetry.fast_prometheus import counter
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
@@ -63,7 +62,7 @@ class Decision:
             PrefixMap(),
             reads,
             lambda candidate, endpoint, now: True,
-            counter(metrics.routing_decisions),
+            metrics.routing_decisions.count,
             rng,
         )
         self._caller = Caller("key", None)

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.cli import check
 from gateway.pricing.catalogue import Catalogue
-from gateway.telemetry.collectors import BudgetCollector
+from gateway.telemetry.collectors import budget_gauge
 from gateway.telemetry.metrics import Metrics
 
 README = READMES[0]
@@ -209,8 +209,8 @@ async def test_the_table_of_metrics_is_what_the_admin_port_gives(served):
     await stream_once(served.port, "docs-2")
     scraped = (await call(served.admin_port, "GET", "/metrics")).body.decode()
     real = {}
-    declared = {one._name: set(one._labelnames) for one in vars(Metrics()).values() if hasattr(one, "_name")}
-    declared |= {one.name: set(one._labelnames) for one in BudgetCollector(dict).collect()}
+    declared = {family.name: set(family.labels) for family in Metrics().families.values()}
+    declared |= {one.name: set(one.labels) for one in [budget_gauge([])]}
     for family in text_string_to_metric_families(scraped):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         labels = labels or declared.get(family.name) or {"none"}  # nothing has been counted yet
@@ -221,7 +221,7 @@ async def test_the_table_of_metrics_is_what_the_admin_port_gives(served):
     metrics = Metrics()
     absent = [metrics.redis_up, metrics.batch_job_lines, metrics.batch_job_age, metrics.batch_jobs_late]
     for one in absent:  # without redis and without batches
-        assert told.pop(one._name) == ("gauge", set(one._labelnames) or {"none"}, one._documentation)
+        assert told.pop(one.name) == ("gauge", set(one.labels) or {"none"}, one.help_text)
     assert told == real
 
 

@@ -1,8 +1,7 @@
 """The accounts of the keys and the usage ledger, which outlive reloads and restarts."""
 
 import datetime
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
 
 from gateway.assembly.upstreams import key_limits
 from gateway.config import model as cfg
@@ -65,7 +64,7 @@ class Accounts:
         self.of: dict[str, LimitAccount] = {}
         self._all: dict[str, Account | SharedAccount] = {}  # also of keys that a reload removed
         store = usage_store(config)
-        self._ledger = Ledger(store, on_failure=metrics.usage_errors.inc, unix=unix) if store is not None else None
+        self._ledger = Ledger(store, on_failure=metrics.usage_errors.count, unix=unix) if store is not None else None
         self._entries = LedgerEntries(self._ledger) if self._ledger is not None else None
         self._metrics = metrics
         self._shared: SharedLimits | None = None
@@ -147,26 +146,20 @@ class Accounts:
         if self._entries is not None:
             self._entries.record_avoided(call)
 
-    def budgets(self) -> dict[str, int]:
-        """The rest of today's budgets in nano-dollars, by key."""
-        return {name: budget.left for name, budget in self.budget_statuses().items()}
-
-    def budget_statuses(self) -> dict[str, BudgetStatus]:
-        """Today's budgets by key."""
-        now, statuses = self._clock(), {}
+    def budget_statuses(self) -> Iterator[tuple[str, BudgetStatus]]:
+        """Today's budgets by key, each read when it is taken."""
+        now = self._clock()
         today = self.calendar.day(now)
         next_day = datetime.datetime.fromtimestamp(round(self._unix() + self.calendar.left(now)), datetime.UTC)
         resets_at = next_day.isoformat().replace("+00:00", "Z")
-        for name in self.of:
-            account = self._all[name]
+        for name, account in [(name, self._all[name]) for name in self.of]:
             if (limit := account.limits.usd_per_day) is not None:
-                statuses[name] = BudgetStatus.of(limit, account.spent(today), account.reserved(today), resets_at)
-        return statuses
+                yield name, BudgetStatus.of(limit, account.spent(today), account.reserved(today), resets_at)
 
-    def limit_statuses(self) -> dict[str, LimitStatus]:
-        """What the keys with limits have left now, by key."""
+    def limit_statuses(self) -> Iterator[tuple[str, LimitStatus]]:
+        """What the keys with limits have left now, by key, each read when it is taken."""
         now = self._clock()
-        return {name: account.status(now) for name, account in self.of.items()}
+        return ((name, account.status(now)) for name, account in self.of.items())
 
     def views(self, config: Callable[[], cfg.Config]) -> Mapping[str, View]:
         """The usage views of the admin port; `config` returns the current config."""
@@ -203,17 +196,14 @@ def _shared(config: cfg.Config, metrics: Metrics) -> SharedLimits:
     redis = config.redis
     if redis is None:
         raise AssertionError("only called with a redis section")
-    failed = lru_cache(maxsize=None)(metrics.redis_errors.labels)
-    shared = SharedLimits(
+    return SharedLimits(
         redis.address(),
         redis.timeout,
         redis.prefix,
         redis.on_failure,
-        lambda kind: failed(kind).inc(),
+        metrics.redis_errors.count,
         processes=config.server.workers,
     )
-    metrics.registry.register(metrics.redis_up)
-    return shared
 
 
 def usage_views(

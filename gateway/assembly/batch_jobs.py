@@ -95,8 +95,6 @@ class BatchJobs:
         """Begin to run batches."""
         if self._library is None:
             return
-        for gauge in (self._metrics.batch_job_lines, self._metrics.batch_job_age, self._metrics.batch_jobs_late):
-            self._metrics.registry.register(gauge)
         traffic = GatewayTraffic(LineCalls(handler), pipeline, self._pipelines, self._clock)
         zone = ZoneInfo(self._config.server.timezone)
         gate = SendGate(traffic, self._library.rules.hours, lambda: minute_of_day(self._unix(), zone), self._clock)
@@ -106,7 +104,7 @@ class BatchJobs:
 
     def _publish(self, figures: BatchFigures) -> None:
         for state in ("waiting", "under_way", "completed", "failed"):
-            self._metrics.batch_job_lines.labels(state).set(getattr(figures, state))
+            self._metrics.batch_job_lines.set(getattr(figures, state), state)
         self._metrics.batch_job_age.set(figures.age_s)
         self._metrics.batch_jobs_late.set(figures.late)
 

@@ -18,7 +18,6 @@ from gateway.core.clock import Clock
 from gateway.http.client.batch_probe import BatchEndpointProbe
 from gateway.http.client.upstream import UpstreamClient
 from gateway.resilience.poison_requests import PoisonRequests
-from gateway.telemetry.fast_prometheus import fast_observes
 from gateway.telemetry.metrics import Metrics
 from gateway.wire.openai.chat import CHAT
 from gateway.wire.openai.completions import COMPLETIONS
@@ -216,7 +215,7 @@ def _reachable(config: cfg.Config, model: cfg.ModelConfig) -> Mapping[str, cfg.U
 
 def _batch_metrics(metrics: Metrics) -> BatchMetrics:
     return BatchMetrics(
-        fast_observes(metrics.batch_size),
-        fast_observes(metrics.batch_wait),
-        lambda model, tokens: metrics.batch_wasted.labels(model).inc(tokens),
+        metrics.batch_size.observer,
+        metrics.batch_wait.observer,
+        lambda model, tokens: metrics.batch_wasted.adder(model)(tokens),
     )

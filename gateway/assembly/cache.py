@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable
-from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -94,12 +93,11 @@ class CacheFactory:
         return store
 
     def _redis_store(self, redis: cfg.RedisConfig) -> RedisCacheStore:
-        failed = lru_cache(maxsize=None)(self._metrics.redis_errors.labels)
-        return RedisCacheStore(redis.address(), redis.timeout, redis.prefix, lambda kind: failed(kind).inc())
+        return RedisCacheStore(redis.address(), redis.timeout, redis.prefix, self._metrics.redis_errors.count)
 
     def _count_growth(self, entries: int, size: int) -> None:
-        self._metrics.cache_entries.inc(entries)
-        self._metrics.cache_bytes.inc(size)
+        self._metrics.cache_entries.add(entries)
+        self._metrics.cache_bytes.add(size)
 
     def _fresh_id(self) -> str:
         return f"{self._rng.getrandbits(96):024x}"

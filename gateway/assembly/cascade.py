@@ -8,7 +8,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from gateway.assembly import certificates
+from gateway.assembly import certificates, metrics_folder
 from gateway.assembly.proposals import ProposingFile
 from gateway.assembly.upstreams import WorkerShare
 from gateway.config import model as cfg
@@ -26,7 +26,6 @@ from gateway.routing.complexity.scorer import PromptScorer
 from gateway.routing.complexity.selector import TierChooser
 from gateway.routing.complexity.tiers import ComplexityScorer, EstimateOf
 from gateway.routing.complexity.weights import BadWeights, parse, shipped
-from gateway.telemetry.fast_prometheus import counter
 from gateway.telemetry.metrics import Metrics
 
 
@@ -40,10 +39,14 @@ def tiered(config: cfg.Config) -> dict[str, cfg.ModelConfig]:
 
 
 def checked(loaded: Loaded) -> Loaded:
-    """The same, or the problems of the files that the config names: weights and certificates."""
+    """The same, with what is wrong with the files that the config names: weights, certificates, folders."""
     config = loaded.config
-    problems = [*_problems(config), *certificates.problems(config)] if config is not None else []
-    return replace(loaded, config=None, problems=problems) if problems else loaded
+    if config is None:
+        return loaded
+    problems = [*_problems(config), *certificates.problems(config), *metrics_folder.problems(config)]
+    if problems:
+        return replace(loaded, config=None, problems=problems)
+    return replace(loaded, warnings=[*loaded.warnings, *metrics_folder.warnings(config)])
 
 
 def _problems(config: cfg.Config) -> Iterator[Problem]:
@@ -67,7 +70,7 @@ class CascadeFactory:
         self._rng = rng
         self._background = TaskPool()
         self._share = share
-        self._cascaded = counter(metrics.cascades)
+        self._cascaded = metrics.cascades.count
         self._estimate = estimate
         self._clock = clock
         self._weights: dict[str | None, tuple[str, PromptScorer]] = {}

@@ -4,15 +4,15 @@ import asyncio
 import datetime
 import random
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from gateway.assembly.batch_jobs import BatchJobs
-from gateway.assembly.builder import PipelineBuilder
+from gateway.assembly.builder import Pipeline, PipelineBuilder
 from gateway.assembly.generations import GenerationReaper
 from gateway.assembly.upstreams import SINGLE_WORKER, WorkerShare, provider_of
+from gateway.auth.authenticate import ANONYMOUS
 from gateway.config import model as cfg
 from gateway.config.show import effective
 from gateway.core.budget_status import BudgetView
@@ -25,11 +25,16 @@ from gateway.http.server.admin import View, application, no_call
 from gateway.http.server.connection import Connection
 from gateway.http.server.handler import RequestHandler
 from gateway.http.server.listener import Listener
+from gateway.http.server.paced import LongArray, LongObject
 from gateway.http.server.streaming_response import DRAIN_NOTE
 from gateway.resilience.last_failures import FailureRun, LastFailures
 from gateway.telemetry import logging as log
-from gateway.telemetry.collectors import BudgetCollector, ReloadCollector, UpstreamCollector, UpstreamStatus
-from gateway.telemetry.metrics import BREAKER, Metrics
+from gateway.telemetry.collectors import ReloadStatus, UpstreamStatus, budget_gauge, upstream_gauges
+from gateway.telemetry.exposition import GatheredGauge
+from gateway.telemetry.metrics import BREAKER, OTHER, Metrics
+from gateway.telemetry.retention import Retention
+from gateway.telemetry.semconv import NO_UPSTREAM
+from gateway.telemetry.series_file import SeriesFile
 
 BACKLOG = 1024
 UNSENT_BYTES = 128 * 1024
@@ -47,8 +52,11 @@ class Gateway:
         share: WorkerShare = SINGLE_WORKER,
         clock: Clock = monotonic,
         unix: Clock = unix_clock,
+        series: SeriesFile | None = None,
     ) -> None:
         """With `admin_socket` the admin application listens on that Unix socket instead of its TCP port.
+
+        `series` keeps the metrics, by default memory does.
 
         `share` is this worker's share of what all workers split. `clock` gives monotonic seconds, `unix` the
         seconds since 1970.
@@ -59,11 +67,11 @@ class Gateway:
         self._share = share
         self._clock = clock
         self._unix = unix
+        self._series_file = series
         self.port = 0
         self.admin_port = 0
-        self.metrics = Metrics(lambda upstream: provider_of(self._pipeline.config, upstream))
-        self.reloads = ReloadCollector()
-        self.metrics.registry.register(self.reloads)
+        self.metrics = Metrics(lambda upstream: provider_of(self._pipeline.config, upstream), series)
+        self.reloads = ReloadStatus()
 
     async def start(self) -> None:
         """Build everything and listen. OSError if a port is taken, UsageUnavailable if the ledger is."""
@@ -78,14 +86,14 @@ class Gateway:
         self._pipeline = self._pipelines.build(config, None, await self._pipelines.prepare(config))
         await self._accounts.connect()
         await self._pipelines.caches.connect()
-        self.metrics.registry.register(UpstreamCollector(self._statuses))
-        self.metrics.registry.register(BudgetCollector(self._accounts.budgets))
+        self._retention = Retention(self.metrics.families.values())
+        self._pipelines.ticker.add(self._retention)
         self._serve = RequestHandler(self._pipeline.generation, self._new_request_id, self._clock)
         self._pipelines.inspector.live = self._serve.live.values
         self._batch_jobs.start(self._serve, lambda: self._pipeline)
         self._retired = GenerationReaper(self._serve.open_calls)
         self._pipelines.ticker.add(self._retired)
-        log.output().count = self.metrics.log_dropped.inc
+        log.output().count = self.metrics.log_dropped.count
         self._pipelines.ticker.add(log.output())
         await self._listen()
 
@@ -101,8 +109,14 @@ class Gateway:
         # Shadow calls are not open calls, so the reaper would close their connections under them.
         await self._pipelines.router.tiers.close()
         self._retired.replaced(before, self._pipeline)
+        self._retention.reloaded(series_names(config), self._clock())
         await self._accounts.connect()
         await self._pipelines.caches.connect()
+
+    def _gauges(self) -> Iterator[GatheredGauge]:
+        yield from self.reloads.gauges()
+        yield from upstream_gauges(self._statuses())
+        yield budget_gauge((name, budget.left) for name, budget in self._accounts.budget_statuses())
 
     def _statuses(self) -> dict[str, UpstreamStatus]:
         queue, health, now = self._pipeline.queue, self._pipeline.attempt.health, self._clock()
@@ -161,9 +175,10 @@ class Gateway:
         """Host and port for clients."""
         return self._config.server.host, self.port
 
-    async def registry(self) -> CollectorRegistry:
-        """The metrics of this process."""
-        return self.metrics.registry
+    async def metrics_text(self, only: Collection[str], *, openmetrics: bool) -> AsyncIterator[str]:
+        """The metrics of this process as text, piece by piece."""
+        for piece in self.metrics.exposition(only, gauges=self._gauges(), openmetrics=openmetrics):
+            yield piece
 
     async def not_ready(self) -> str | None:
         """Why this gateway should get no new requests; None if it should."""
@@ -182,6 +197,7 @@ class Gateway:
             "keys": self._show_keys,
             "calls": self._show_calls,
             "calls/{id}": self._show_call,
+            **({"series": self._show_series} if self._series_file is not None else {}),
         }
 
     async def _show_config(self, query: Mapping[str, str]) -> object:
@@ -191,49 +207,44 @@ class Gateway:
         return self._pipeline.generation.stack.entries
 
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
-        machines, now = self._pipelines.machines, self._clock()
-        return {
-            name: {
-                "state": self._state(name),
-                "last_error": self._last_error(name, now),
-                "failures": self._failures(name, now),
-                "in_flight": status.in_flight,
-                "waiting": status.waiting,
-                "oldest_s": round(status.oldest_s, 3),
-                "breaker": BREAKER[status.breaker],
-                "batching": self._pipeline.batching.view(name),
-                "engine": self._pipeline.engines.view(name),
-                **machines.view(name, status.waiting, now),
-            }
+        pipeline, machines, now = self._pipeline, self._pipelines.machines, self._clock()
+        return LongObject(
+            (
+                name,
+                {
+                    **self._upstream_view(pipeline, name, status, now),
+                    **machines.view(name, status.waiting, now),
+                },
+            )
             for name, status in self._statuses().items()
+        )
+
+    def _upstream_view(self, pipeline: Pipeline, name: str, status: UpstreamStatus, now: float) -> dict[str, object]:
+        failures, reachable = pipeline.attempt.health[name].breakers.failures, pipeline.reachability.of(name)
+        failing = reachable is not False and failures.run.failing
+        run = failures.run.moved(self._unix() - now)
+        return {
+            "state": "failing" if failing else {True: "up", False: "down", None: "unknown"}[reachable],
+            "last_error": _last_error(failures, run),
+            "failures": run,
+            "in_flight": status.in_flight,
+            "waiting": status.waiting,
+            "oldest_s": round(status.oldest_s, 3),
+            "breaker": BREAKER[status.breaker],
+            "batching": pipeline.batching.view(name),
+            "engine": pipeline.engines.view(name),
         }
 
-    def _state(self, upstream: str) -> str:
-        reachable = self._pipeline.reachability.of(upstream)
-        if reachable is not False and self._last_failures(upstream).run.failing:
-            return "failing"
-        return {True: "up", False: "down", None: "unknown"}[reachable]
-
-    def _last_error(self, upstream: str, now: float) -> dict[str, str] | None:
-        """Why the last failed attempt failed, and when."""
-        last_at = self._failures(upstream, now).last_at
-        if last_at is None:
-            return None
-        at = datetime.datetime.fromtimestamp(last_at, datetime.UTC)
-        return {"at": at.isoformat(timespec="seconds"), "message": self._last_failures(upstream).sentence}
-
-    def _failures(self, upstream: str, now: float) -> FailureRun:
-        """The failures since the last answer, in Unix seconds."""
-        return self._last_failures(upstream).run.moved(self._unix() - now)
-
-    def _last_failures(self, upstream: str) -> LastFailures:
-        return self._pipeline.attempt.health[upstream].breakers.failures
+    async def _show_series(self, query: Mapping[str, str]) -> object:
+        """For the supervisor: the series that are in no file."""
+        rows = [] if self._series_file is None else list(self._series_file.in_memory.items())
+        return LongArray(((name, labels, cells) for (name, labels), cells in rows))
 
     async def _show_budgets(self, query: Mapping[str, str]) -> object:
-        return {key: BudgetView.of(status) for key, status in self._accounts.budget_statuses().items()}
+        return LongObject((key, BudgetView.of(status)) for key, status in self._accounts.budget_statuses())
 
     async def _show_keys(self, query: Mapping[str, str]) -> object:
-        return self._accounts.limit_statuses()
+        return LongObject(self._accounts.limit_statuses())
 
     async def _show_calls(self, query: Mapping[str, str]) -> object:
         return self._pipelines.inspector.page(query)
@@ -284,6 +295,26 @@ class Gateway:
 def _request_ids() -> Callable[[], str]:
     source = random.Random(random.SystemRandom().getrandbits(128))
     return lambda: f"req-{source.getrandbits(128):032x}"
+
+
+def _last_error(failures: LastFailures, run: FailureRun) -> dict[str, str] | None:
+    """Why the last failed attempt failed, and when; `run` is in Unix seconds."""
+    if run.last_at is None:
+        return None
+    at = datetime.datetime.fromtimestamp(run.last_at, datetime.UTC)
+    return {"at": at.isoformat(timespec="seconds"), "message": failures.sentence}
+
+
+def series_names(config: cfg.Config) -> Mapping[str, frozenset[str]]:
+    """The values that labels of metrics can have with this config, of the labels that name its parts."""
+    models = frozenset((*config.models, OTHER))
+    return {
+        "model": models,
+        "from_model": models,
+        "to_model": models,
+        "upstream": frozenset((*config.upstreams, NO_UPSTREAM)),
+        "key": frozenset((ANONYMOUS.name, *(key.name for key in config.keys))),
+    }
 
 
 def _port(sockets: Sequence[socket.socket]) -> int:

@@ -13,7 +13,6 @@ from gateway.queueing.pacing import Pace
 from gateway.queueing.spill_timer import SpillCheck
 from gateway.queueing.upstream_queue import UpstreamQueue
 from gateway.queueing.waiting_room import WaitingRoom
-from gateway.telemetry.fast_prometheus import fast_observe
 from gateway.telemetry.metrics import Metrics
 
 
@@ -47,8 +46,7 @@ class QueueFactory:
 
     def layer(self, queues: Mapping[str, UpstreamQueue], spills: SpillCheck | None) -> QueueLayer:
         """The layer over these queues; without `spills` no call moves to another upstream."""
-        waited = {name: fast_observe(self._metrics.queue_wait.labels(name)) for name in queues}
-        return QueueLayer(self._room, queues, self._clock, waited, self._estimate, spills)
+        return QueueLayer(self._room, queues, self._clock, self._metrics.queue_wait.observer, self._estimate, spills)
 
     def apply_limits(self, config: cfg.Config, layer: QueueLayer) -> None:
         """Give the queues this config's limits, and grant slots to calls that these let through."""

@@ -13,14 +13,14 @@ from gateway.config.problems import Problem
 from gateway.core.clock import unix
 from gateway.pricing.resolver import Pricing
 from gateway.telemetry import logging as log
-from gateway.telemetry.collectors import ReloadCollector
+from gateway.telemetry.collectors import ReloadStatus
 from gateway.usage.store import UsageUnavailable
 
 POLL_S: Final = 1.0
 """Seconds between two checks of the files."""
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
-    "server": ("host", "port", "workers", "keepalive_timeout", "max_queue", "timezone", "learned_path"),
+    "server": ("host", "port", "workers", "keepalive_timeout", "max_queue", "timezone", "learned_path", "metrics_dir"),
     "admin": ("host", "port"),
     "redis": ("url", "timeout", "prefix", "on_failure"),
     "usage": ("store", "path"),
@@ -131,7 +131,7 @@ class Reloader:
         source: ConfigSource,
         config: Config,
         apply: Callable[[Config], Awaitable[str | None]],
-        reloads: ReloadCollector,
+        reloads: ReloadStatus,
     ) -> None:
         """`config` is the current one; `apply` applies another and returns None, or why it did not."""
         self._source = source

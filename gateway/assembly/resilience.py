@@ -14,7 +14,6 @@ from gateway.resilience.circuit_breaker import CircuitBreaker
 from gateway.resilience.poison_requests import PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget
 from gateway.resilience.upstream_breakers import UpstreamBreakers
-from gateway.telemetry.fast_prometheus import counter, fast_incs
 from gateway.telemetry.metrics import Metrics
 
 
@@ -37,7 +36,7 @@ class ResilienceFactory:
         return AttemptRunner(
             {name: self._health(upstream, retry.budget) for name, upstream in config.upstreams.items()},
             RetryPolicy(retry.attempts, retry.backoff_base, retry.backoff_max),
-            RetryMetrics(fast_incs(metrics.attempts), counter(metrics.retries), counter(metrics.fallbacks)),
+            RetryMetrics(metrics.attempts.adder, metrics.retries.count, metrics.fallbacks.count),
             self._clock,
             asyncio.sleep,  # noqa: TID251 - passed on: the pause between two attempts
             self._rng,

@@ -17,7 +17,6 @@ from gateway.routing.prefix_affinity import PrefixMap
 from gateway.routing.prefix_hashes import prefix_hashes
 from gateway.routing.router import RequestInspectors, Router, RoutingRule
 from gateway.routing.spillover import Usable
-from gateway.telemetry.fast_prometheus import counter
 from gateway.telemetry.metrics import Metrics
 from gateway.wire.openai.capabilities import needs
 
@@ -84,8 +83,8 @@ class RouterFactory:
     ) -> None:
         self.tiers = CascadeFactory(share, estimate, metrics, rng, clock)
         self._inspectors = RequestInspectors(needs, prefix_hashes, estimate)
-        self._count_decision = counter(metrics.routing_decisions)
-        self._count_fallback = counter(metrics.fallbacks)
+        self._count_decision = metrics.routing_decisions.count
+        self._count_fallback = metrics.fallbacks.count
         self._rng = rng
         self._prefixes = PrefixMap()
 

@@ -24,7 +24,6 @@ from gateway.http.client.transport import Transport
 from gateway.http.client.upstream import UpstreamClient, fixed_headers, secrets_of
 from gateway.http.descriptors import Descriptors
 from gateway.http.ticker import Ticker
-from gateway.telemetry.fast_prometheus import counter
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.semconv import provider
 from gateway.wire.http.redaction import Redactor
@@ -179,9 +178,9 @@ def context_overflow(
 ) -> ContextOverflow:
     """The layer for prompts that exceed the context window."""
     windows = ContextWindows()
-    truncations = TruncationRecorder(windows, estimate, counter(metrics.truncated))
+    truncations = TruncationRecorder(windows, estimate, metrics.truncated.count)
     actions = {name: model.on_overflow for name, model in config.models.items()}
-    counts = OverflowMetrics(counter(metrics.overflows), counter(metrics.fallbacks))
+    counts = OverflowMetrics(metrics.overflows.count, metrics.fallbacks.count)
     return ContextOverflow(routes, actions, windows, truncations, estimate, counts)
 
 

@@ -1,7 +1,6 @@
 """Usage and metadata of cached answers and shared upstream calls: who pays, and what each caller sees."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Literal
 
 from gateway.core.call import Call
@@ -19,13 +18,13 @@ class CacheMetrics:
     def __init__(self, metrics: Metrics, book: Callable[[Call], None]) -> None:
         """`book` enters a call that made no upstream call of its own into the usage ledger."""
         self._book = book
-        self._results = lru_cache(maxsize=None)(metrics.cache_requests.labels)
-        self._tokens = lru_cache(maxsize=None)(metrics.cache_saved_tokens.labels)
-        self._usd = lru_cache(maxsize=None)(metrics.cache_saved_usd.labels)
+        self._results = metrics.cache_requests.count
+        self._tokens = metrics.cache_saved_tokens.adder
+        self._usd = metrics.cache_saved_usd.adder
 
     def count(self, result: Result) -> None:
         """Count one call by result."""
-        self._results(result).inc()
+        self._results(result)
 
     def settle(self, call: Call, now: float) -> None:
         """Book a call that used no upstream, and count the tokens and dollars saved."""
@@ -36,9 +35,9 @@ class CacheMetrics:
             return
         for kind, count in (("input", saved.input), ("output", saved.output)):
             if count > 0:
-                self._tokens(model, kind).inc(count)
+                self._tokens(model, kind)(count)
         if call.usage.saved_cost:
-            self._usd(model).inc(call.usage.saved_cost / NANO)
+            self._usd(model)(call.usage.saved_cost / NANO)
 
 
 def copy_metadata(call: Call, shared: Call, *, first: bool) -> None:

@@ -12,8 +12,6 @@ from gateway import __version__
 from gateway.cli.parser import LineParser, port_number, positive
 
 _INTERRUPTED = 130
-_METRICS_FOLDERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
-"""Variables that make prometheus-client use the files of another program; workers get their own folder."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,8 +44,6 @@ def _forget_output() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    for name in _METRICS_FOLDERS:
-        os.environ.pop(name, None)
     if argv[:1] == ["up"]:  # the engine's package parses its options
         from backend.up import main as up
 

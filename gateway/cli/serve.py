@@ -16,7 +16,6 @@ from gateway.config.model import Config
 from gateway.http.server import _aiohttp
 from gateway.process.lifecycle import Signals, cannot_listen, freeze_gc, listening, log_usage_error
 from gateway.process.supervisor import supervise
-from gateway.telemetry import fast_prometheus
 from gateway.telemetry import logging as log
 from gateway.usage.store import UsageUnavailable
 
@@ -46,7 +45,6 @@ def serve(path: Path, host: str | None, port: int | None, workers: int | None) -
     except RuntimeError as error:
         log.logger.error("cannot serve: %s", error)
         return 1
-    fast_prometheus.warn_if_unsupported(log.logger)
     if config.server.workers > 1:
         return supervise(config, source)
     return uvloop.run(_serve_alone(config, source))

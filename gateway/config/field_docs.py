@@ -25,6 +25,8 @@ SENTENCES: Final = {
     "server.timezone": "Time zone in which the days of budgets and reports begin.",
     "server.learned_path": "File that keeps found merge modes over restarts, see [Batching](batching.md#learning); "
     "`off`: none. Where it cannot be written nothing is kept.",
+    "server.metrics_dir": "Folder in which `workers` keep their metrics, best in memory (tmpfs), see "
+    "[Monitoring](monitoring.md#metrics-of-several-workers).",
     "server.drain": "Graceful stop, see [Operations](operations.md#stop).",
     "server.drain.delay": "Time between not being ready and closing the port.",
     "server.drain.timeout": "Time for open requests to finish after that.",

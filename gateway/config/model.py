@@ -65,7 +65,10 @@ class DrainConfig(Section, frozen=True, kw_only=True):
 
 
 class ServerConfig(Section, frozen=True, kw_only=True):
-    """The main port. A `heartbeat` of None is off, `learned_path` None is beside the ledger."""
+    """The main port. A `heartbeat` of None is off, `learned_path` None is beside the ledger.
+
+    `metrics_dir` None is the temporary folder.
+    """
 
     host: Host = "127.0.0.1"
     port: TcpPort = 8080
@@ -80,6 +83,7 @@ class ServerConfig(Section, frozen=True, kw_only=True):
     cors_origins: tuple[Origin, ...] = ()
     timezone: Timezone = "UTC"
     learned_path: Path | None = None
+    metrics_dir: Path | None = None
     drain: DrainConfig = DrainConfig()
 
 

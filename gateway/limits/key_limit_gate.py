@@ -22,7 +22,6 @@ from gateway.core.errors import (
 )
 from gateway.core.units import NANO
 from gateway.limits.account import Account, Denial, Reservation, ReservationRequest
-from gateway.telemetry.fast_prometheus import counter
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.call_usage import all_tokens
 from gateway.usage.cost import highest_cost
@@ -50,7 +49,7 @@ class KeyLimitGate:
         self.inspected = inspected
         self._estimate = estimate
         self._calendar = calendar
-        self._rejected = counter(metrics.limit_rejections)
+        self._rejected = metrics.limit_rejections.count
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Reserve all that the call may use, or reject it."""

@@ -16,11 +16,11 @@ ATTEMPTS: Final = "sluice_upstream_attempts_total"
 DECISIONS: Final = "sluice_routing_decisions_total"
 LIMITED: Final = "sluice_limit_rejections_total"
 
-FAMILIES: Final = frozenset(
-    name.removesuffix("_total").removesuffix("_bucket")
+METRICS: Final = frozenset(
+    name.removesuffix("_bucket")
     for name in (REQUESTS, FIRST_TOKEN, TOKENS, COST, CACHE_SAVED, ATTEMPTS, DECISIONS, LIMITED)
 )
-"""Prometheus's names of the metrics that are read."""
+"""The metrics that are read."""
 
 Sample = tuple[str, Mapping[str, str], float]
 """Name, labels and value."""

@@ -1,8 +1,8 @@
 """The parent of several workers on one port: starts them, restarts dead ones and serves the admin port.
 
-The kernel spreads connections over the workers (SO_REUSEPORT); the parent handles none. Counters live in
-files that every worker maps into memory (prometheus-client's multiprocess mode), so they stay exact when a
-worker dies. For other views the parent asks the workers, over a Unix socket each.
+The kernel spreads connections over the workers (SO_REUSEPORT); the parent handles none. Counters live in a
+file per worker that it maps into memory, so they stay exact when a worker dies. For other views the parent asks
+the workers, over a Unix socket each.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,9 +21,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 import uvloop
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from gateway.assembly.accounts import usage_store, usage_views
+from gateway.assembly.gateway import series_names
 from gateway.assembly.reload import ConfigSource, Reloader
 from gateway.assembly.upstreams import provider_of
 from gateway.config.model import Config
@@ -37,15 +37,16 @@ from gateway.http import bind_errors
 from gateway.http.server.admin import View, application, no_call
 from gateway.inspector.call_filter import CallFilter, FilterError
 from gateway.inspector.inspector import CallDetails, CallPage, merged, newest
-from gateway.process.dead_worker_metrics import collect, fold
 from gateway.process.lifecycle import Signals, abort_process, cannot_listen, listening
 from gateway.process.worker_handle import WorkerProcess
+from gateway.process.worker_metrics import WorkerMetrics
 from gateway.resilience.last_failures import FailureRun, combined_run
 from gateway.telemetry import logging as log
-from gateway.telemetry.collectors import BudgetCollector, ReloadCollector, UpstreamCollector, UpstreamStatus
+from gateway.telemetry.collectors import ReloadStatus, UpstreamStatus, budget_gauge, upstream_gauges
 from gateway.telemetry.logging import logger
-from gateway.telemetry.metrics import BREAKER
-from gateway.telemetry.semconv import SemconvCollector
+from gateway.telemetry.metrics import BREAKER, Metrics
+from gateway.telemetry.retention import Retention
+from gateway.telemetry.series_file import SeriesRow
 from gateway.usage.gpu_cost import WorkDone, as_json
 
 _RESTART_S = 1.0  # between two starts of one worker, so that a broken one does not spin
@@ -70,9 +71,13 @@ class Supervisor:
     ) -> None:
         self._config = config
         self._folder = _make_folder()
+        self._series_folder = _series_folder(config, self._folder)
+        self._metrics = WorkerMetrics(Metrics(lambda upstream: provider_of(self._config, upstream)))
+        self._retention = Retention(self._metrics.metrics.families.values())
+        self._clock = clock
         self._workers: list[WorkerProcess] = []
         self._stopping = False
-        self._reloads = ReloadCollector()
+        self._reloads = ReloadStatus()
         self._reloader = Reloader(source, config, self.apply, self._reloads)
         calendar = Calendar(config.server.timezone, unix(), clock())
         self._usage_store = usage_store(config)
@@ -86,7 +91,9 @@ class Supervisor:
             with self._claim_port() as claimed, self._port_lock():
                 self._config = _on_port(self._config, claimed.getsockname()[1])
                 numbers = range(self._config.server.workers)
-                self._workers = [WorkerProcess(number, self._folder, self._config) for number in numbers]
+                self._workers = [
+                    WorkerProcess(number, self._folder, self._series_folder, self._config) for number in numbers
+                ]
                 await admin.setup()
                 with bind_errors.naming("admin", self._config.admin.host, self._config.admin.port):
                     await web.TCPSite(admin, self._config.admin.host, self._config.admin.port).start()
@@ -97,7 +104,7 @@ class Supervisor:
             await admin.cleanup()
             if self._usage_store is not None:
                 await self._usage_store.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove_folders()
         if status == 0:
             logger.info("stopped")
         return status
@@ -172,6 +179,7 @@ class Supervisor:
         failures = [f"worker {number}: {answer}" for number, answer in enumerate(answers) if answer]
         if not failures:
             log.setup(config.log.level, config.log.format)
+            self._retention.reloaded(series_names(config), self._clock())
             return None
         self._config = before
         await asyncio.gather(*(worker.apply(before) for worker in self._workers))
@@ -185,7 +193,7 @@ class Supervisor:
         while not self._stopping:
             process = await worker.start()
             status = await process.wait()
-            fold(process.pid, self._folder)
+            self._metrics.fold(worker.series_path)
             if not self._stopping:
                 if not worker.ready.is_set():
                     logger.error("a worker cannot start", extra={"worker": worker.number, "status": status})
@@ -204,8 +212,12 @@ class Supervisor:
             if worker.pid is not None:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(worker.pid, 0)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_folders()
         abort_process()
+
+    def _remove_folders(self) -> None:
+        for folder in {self._folder, self._series_folder}:
+            shutil.rmtree(folder, ignore_errors=True)
 
     # What the admin port needs (gateway.http.server.admin.AdminSource).
 
@@ -213,26 +225,27 @@ class Supervisor:
         """Host and port for clients."""
         return self._config.server.host, self._config.server.port
 
-    async def registry(self) -> CollectorRegistry:
-        """The counters of all workers, dead ones included, and the gauges of the running ones."""
-        registry = CollectorRegistry()
-        upstreams, budgets = await asyncio.gather(self._upstreams(), self._budgets())
-        max_concurrency = {name: config.max_concurrency for name, config in self._config.upstreams.items()}
-        registry.register(
-            UpstreamCollector(
-                lambda: {
-                    name: view.status(max_concurrency[name])
-                    for name, view in upstreams.items()
-                    if name in max_concurrency
-                }
-            )
-        )
-        registry.register(BudgetCollector(lambda: {key: budget.left for key, budget in budgets.items()}))
-        registry.register(self._reloads)
-        registry.register(
-            SemconvCollector(lambda: collect(self._folder), lambda upstream: provider_of(self._config, upstream))
-        )
-        return registry
+    async def metrics_text(self, only: Collection[str], *, openmetrics: bool) -> AsyncIterator[str]:
+        """The counters of all workers, ended ones included, and the gauges of the running ones."""
+        upstreams, budgets, in_memory = await asyncio.gather(self._upstreams(), self._budgets(), self._in_memory())
+        statuses = {
+            name: view.status(config.max_concurrency)
+            for name, view in upstreams.items()
+            if (config := self._config.upstreams.get(name)) is not None
+        }
+        left = [(key, budget.left) for key, budget in budgets.items()]
+        gauges = [*self._reloads.gauges(), *upstream_gauges(statuses), budget_gauge(left)]
+        text = self._metrics.text(only, self._series_files, in_memory, gauges, openmetrics=openmetrics)
+        async for piece in text:
+            yield piece
+
+    def _series_files(self) -> Iterable[Path]:
+        return [worker.series_path for worker in self._workers if worker.pid is not None]
+
+    async def _in_memory(self) -> list[SeriesRow]:
+        """The series that workers could not write to their files."""
+        answers = [answer for answer in await self._ask_all("/admin/series") if answer is not None]
+        return [row for _, body in answers for row in msgspec.json.decode(body, type=list[SeriesRow])]
 
     async def not_ready(self) -> str | None:
         """Why the gateway is not ready; None while any worker is ready."""
@@ -347,6 +360,12 @@ def _make_folder() -> Path:
     parent = tempfile.gettempdir()
     short = len(os.fsencode(parent)) <= _LONGEST_PARENT
     return Path(tempfile.mkdtemp(prefix="sluice-", dir=parent if short else "/tmp"))
+
+
+def _series_folder(config: Config, otherwise: Path) -> Path:
+    """A new folder for the files of series, in the configured one if there is one."""
+    parent = config.server.metrics_dir
+    return otherwise if parent is None else Path(tempfile.mkdtemp(prefix="sluice-", dir=parent))
 
 
 _STATES = ("unknown", "down", "up")

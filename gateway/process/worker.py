@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 import uvloop
 
@@ -20,10 +21,11 @@ from gateway.process.lifecycle import (
     read_config,
 )
 from gateway.telemetry import logging as log
+from gateway.telemetry.series_file import SeriesFile
 from gateway.usage.store import UsageUnavailable
 
 
-async def _run(admin_socket: str, number: int) -> int:
+async def _run(admin_socket: str, number: int, series_path: Path) -> int:
     messages = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(messages), sys.stdin)
@@ -32,16 +34,13 @@ async def _run(admin_socket: str, number: int) -> int:
         return 1
     config = first[1]
     log.setup(config.log.level, config.log.format)
-    try:
-        gateway = Gateway(
-            config,
-            admin_socket=admin_socket,
-            reuse_port=True,
-            share=WorkerShare(number, config.server.workers),
-        )
-    except OSError as error:  # metrics are files here
-        log.logger.error("cannot start: %s", error)
-        return 1
+    gateway = Gateway(
+        config,
+        admin_socket=admin_socket,
+        reuse_port=True,
+        share=WorkerShare(number, config.server.workers),
+        series=SeriesFile(series_path, _log_no_space),
+    )
     # When a whole control group is signalled, the parent's SIGTERM is the second one here and must not cut
     # off open calls; the parent kills its workers when it has to. Reloads come through the pipe.
     signals = Signals(at_second=lambda: None)
@@ -75,9 +74,16 @@ def _write(line: bytes) -> None:
         os.write(sys.stdout.fileno(), line)
 
 
-def main(admin_socket: str, number: str) -> int:
+def _log_no_space(error: OSError) -> None:
+    log.logger.warning(
+        "no space for metrics: new series are kept in this worker's memory, and are lost if it is killed",
+        extra={"reason": error.strerror or str(error), "setting": "server.metrics_dir"},
+    )
+
+
+def main(admin_socket: str, number: str, series_path: str) -> int:
     """Read the config from the parent, serve, and return the exit status."""
-    return uvloop.run(_run(admin_socket, int(number)))
+    return uvloop.run(_run(admin_socket, int(number), Path(series_path)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ dies, it closes and the worker drains.
 """
 
 import asyncio
-import os
 import signal
 import sys
 from pathlib import Path
@@ -20,13 +19,15 @@ _APPLY_TIMEOUT_S = 30.0
 
 
 class WorkerProcess:
-    """Worker `number` (from 0). `folder` has its socket and its counters."""
+    """Worker `number` (from 0). `folder` has its socket, `series_folder` its series."""
 
-    def __init__(self, number: int, folder: Path, config: Config) -> None:
+    def __init__(self, number: int, folder: Path, series_folder: Path, config: Config) -> None:
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()  # set for good once it has been ready
         self._folder = folder
+        self._series_folder = series_folder
+        self._starts = 0
         self._config = config
         self._sent = 0
         self._exchange = asyncio.Lock()
@@ -35,6 +36,7 @@ class WorkerProcess:
     async def start(self) -> asyncio.subprocess.Process:
         """Start the process, also after it has died; returns when it is ready or has failed."""
         async with self._exchange:
+            self._starts += 1
             process = self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",  # files in the current folder must not shadow what a worker imports
@@ -42,9 +44,9 @@ class WorkerProcess:
                 "gateway.process.worker",
                 self._socket(),
                 str(self.number),
+                str(self.series_path),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._folder)},
                 start_new_session=True,  # the parent passes on a Ctrl-C of the terminal
             )
             if self._stopping:  # since the decision to start it
@@ -79,6 +81,11 @@ class WorkerProcess:
                 return f"it did not answer within {_APPLY_TIMEOUT_S:g} s"
             # A config kills no worker. One killed by SIGKILL restarts with this config.
             return None if await process.wait() == -signal.SIGKILL else "it has died"
+
+    @property
+    def series_path(self) -> Path:
+        """The file of the series of this process; one that is started later has another."""
+        return self._series_folder / f"worker-{self.number}-{self._starts}.series"
 
     @property
     def pid(self) -> int | None:

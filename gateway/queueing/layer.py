@@ -49,7 +49,7 @@ class QueueTicket(Waiter):
 class QueueLayer:
     """The layer. `queues` has every upstream; the call's `candidate` selects one.
 
-    `waited[upstream](seconds)` observes the wait of each call: 0.0 if it passed at once, and also the wait of
+    `waited(upstream)(seconds)` observes the wait of each call: 0.0 if it passed at once, and also the wait of
     a call that is rejected later. A call that passes at once creates no future, timer or task.
     """
 
@@ -58,7 +58,7 @@ class QueueLayer:
         room: WaitingRoom,
         queues: Mapping[str, UpstreamQueue],
         clock: Clock,
-        waited: Mapping[str, Callable[[float], None]],
+        waited: Callable[[str], Callable[[float], None]],
         estimate: Callable[[Call], object],
         spills: SpillCheck | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class QueueLayer:
             ticket = QueueTicket(self, queue, call, candidate.model, now)
             outcome = self._room.arrive(queue, ticket, now)
             if outcome is GRANTED_AT_ONCE:
-                self._waited[queue.name](0.0)
+                self._waited(queue.name)(0.0)
                 return self._hold(inner, call, ticket)
             if isinstance(outcome, Rejection):
                 return _resolved(outcome)
@@ -189,7 +189,7 @@ class QueueLayer:
                 spill.cancel()
             waited = self._clock() - ticket.arrived
             call.timing.queue_s += waited
-        self._waited[ticket.queue.name](waited)
+        self._waited(ticket.queue.name)(waited)
         if rejection is not None:
             return rejection
         return await self._hold(inner, call, ticket)

@@ -1,12 +1,10 @@
 """Gauges that are computed at scrape time, so that no call pays for them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 from gateway.core.units import NANO
+from gateway.telemetry.exposition import GatheredGauge
 
 
 class UpstreamStatus(NamedTuple):
@@ -33,59 +31,41 @@ _UPSTREAM_GAUGES = (
 )
 
 
-class UpstreamCollector(Collector):
+def upstream_gauges(statuses: Mapping[str, UpstreamStatus]) -> Iterator[GatheredGauge]:
     """The gauges of each upstream."""
-
-    def __init__(self, read: Callable[[], Mapping[str, UpstreamStatus]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """prometheus-client: the samples."""
-        statuses = self._read()
-        for number, (name, help_text) in enumerate(_UPSTREAM_GAUGES):
-            family = GaugeMetricFamily(name, help_text, labels=["upstream"])
-            for upstream, status in statuses.items():
-                value = status[number]
-                if value is not None:
-                    family.add_metric([upstream], value)
-            yield family
+    for at, (name, help_text) in enumerate(_UPSTREAM_GAUGES):
+        values = [((upstream,), value) for upstream, status in statuses.items() if (value := status[at]) is not None]
+        yield GatheredGauge(name, help_text, ("upstream",), values)
 
 
-class BudgetCollector(Collector):
-    """The remaining daily budget of each key that has one."""
-
-    def __init__(self, remaining: Callable[[], Mapping[str, int]]) -> None:
-        """`remaining` returns nano-dollars by key name."""
-        self._remaining = remaining
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """prometheus-client: the samples."""
-        family = GaugeMetricFamily(
-            "sluice_budget_remaining_usd",
-            "Dollars that a key with usd_per_day may still spend today, after reservations of open calls.",
-            labels=["key"],
-        )
-        for key, nanos in self._remaining().items():
-            family.add_metric([key], nanos / NANO)
-        yield family
+def budget_gauge(remaining: Iterable[tuple[str, int]]) -> GatheredGauge:
+    """The remaining daily budget of each key that has one; `remaining` are names and nano-dollars."""
+    return GatheredGauge(
+        "sluice_budget_remaining_usd",
+        "Dollars that a key with usd_per_day may still spend today, after reservations of open calls.",
+        ("key",),
+        (((key,), nanos / NANO) for key, nanos in remaining),
+    )
 
 
-class ReloadCollector(Collector):
+class ReloadStatus:
     """The `generation` of the active config, and whether the last reload `succeeded`."""
 
     def __init__(self) -> None:
         self.generation = 1
         self.succeeded = True
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """prometheus-client: the samples."""
-        yield GaugeMetricFamily(
+    def gauges(self) -> Iterator[GatheredGauge]:
+        """Both as gauges."""
+        yield GatheredGauge(
             "sluice_config_generation",
             "Number of the active config: 1 after the start, incremented by each reload.",
-            self.generation,
+            (),
+            [((), self.generation)],
         )
-        yield GaugeMetricFamily(
+        yield GatheredGauge(
             "sluice_config_reload_success",
             "1 if the last reload succeeded, 0 if it failed and the previous config is still active.",
-            self.succeeded,
+            (),
+            [((), self.succeeded)],
         )

@@ -5,22 +5,16 @@ counts as `other`. Gauges computed at scrape time are in `collectors`. Five seri
 OpenTelemetry histograms and exported under two names, see `semconv`.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from itertools import chain
-from typing import Any, Final
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from gateway import __version__
-from gateway.telemetry import semconv
+from gateway.telemetry import exposition, semconv
+from gateway.telemetry.exposition import GatheredGauge, Rows
+from gateway.telemetry.series import Counter, Family, Gauge, Histogram, MemoryStore, SeriesStore
 
 OTHER: Final = "other"
 BREAKER: Final = ("closed", "half-open", "open")
-
-# A `_created` series next to each counter would double their number without any use.
-_disable: Callable[[], None] = disable_created_metrics  # untyped there
-_disable()
 
 # Up to 600 s, the default timeout of a call; finer where users notice.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300, 600)
@@ -30,21 +24,30 @@ _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _RATIO: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4)
 
 
-class _Factory:
-    """Creates metrics in one registry."""
+_F = TypeVar("_F", bound=Family)
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
+
+class _Factory:
+    """Creates families in one store."""
+
+    def __init__(self, store: SeriesStore) -> None:
+        self.store = store
+        self.families: list[Family] = []
 
     def counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(name, help_text, labels, registry=self.registry)
+        return self.added(Counter(name, help_text, labels, self.store))
 
-    def histogram(self, name: str, help_text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(name, help_text, labels, buckets=buckets, registry=self.registry)
+    def histogram(self, name: str, help_text: str, bounds: Sequence[float], *labels: str) -> Histogram:
+        return self.added(Histogram(name, help_text, bounds, labels, self.store))
 
-    def gauge(self, name: str, help_text: str, mode: Any, *labels: str) -> Gauge:
-        """`mode`: how the gauges of several workers are combined."""
-        return Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=mode)
+    def gauge(
+        self, name: str, help_text: str, *labels: str, combine: Callable[[float, float], float] = float.__add__
+    ) -> Gauge:
+        return self.added(Gauge(name, help_text, labels, self.store, combine))
+
+    def added(self, family: _F) -> _F:
+        self.families.append(family)
+        return family
 
 
 class _RequestMetrics:
@@ -63,7 +66,7 @@ class _RequestMetrics:
             "endpoint",
         )
         self.duration, self.time_to_first_token, self.time_per_output_token, self.token_usage = (
-            shared.histogram() for shared in semconv.MEASURED
+            to.added(shared.histogram(to.store)) for shared in semconv.MEASURED
         )
         self.tokens = to.counter(
             "sluice_tokens",
@@ -175,55 +178,34 @@ class _CacheMetrics:
         self.cache_saved_usd = to.counter(
             "sluice_cache_saved_usd", "Dollars that the cache saved, as far as prices are known.", "model"
         )
-        self.cache_bytes = to.gauge("sluice_cache_bytes", "Bytes of cached answers in memory.", "livesum")
-        self.cache_entries = to.gauge("sluice_cache_entries", "Cached answers in memory.", "livesum")
+        self.cache_bytes = to.gauge("sluice_cache_bytes", "Bytes of cached answers in memory.")
+        self.cache_entries = to.gauge("sluice_cache_entries", "Cached answers in memory.")
+        self.cache_bytes.set(0)
+        self.cache_entries.set(0)
 
 
 class _ProcessMetrics:
     """The state of the gateway itself, and of Redis."""
 
-    @cached_property
-    def redis_up(self) -> Gauge:
-        """Created only if Redis is configured: a worker's gauge is exported as 0 as soon as it exists."""
-        return Gauge(
-            "sluice_redis_up",
-            "1 while Redis answers in time, 0 while it does not. Absent without redis.",
-            registry=None,
-            multiprocess_mode="livemin",
+    def _make_itself(self, to: _Factory) -> None:
+        self.redis_up = to.gauge(
+            "sluice_redis_up", "1 while Redis answers in time, 0 while it does not. Absent without redis.", combine=min
         )
-
-    @cached_property
-    def batch_job_lines(self) -> Gauge:
-        """Like those below created only if batches are enabled. Every worker sees the same batches."""
-        return Gauge(
+        # Those of batches exist only if these are enabled. Every worker sees the same batches.
+        self.batch_job_lines = to.gauge(
             "sluice_batch_job_lines",
             "Lines of the batches that have not ended, by state: waiting, under_way, completed, failed.",
-            ["state"],
-            registry=None,
-            multiprocess_mode="livemax",
+            "state",
+            combine=max,
         )
-
-    @cached_property
-    def batch_job_age(self) -> Gauge:
-        """See `batch_job_lines`."""
-        return Gauge(
-            "sluice_batch_job_age_seconds",
-            "Age of the oldest batch that has not ended.",
-            registry=None,
-            multiprocess_mode="livemax",
+        self.batch_job_age = to.gauge(
+            "sluice_batch_job_age_seconds", "Age of the oldest batch that has not ended.", combine=max
         )
-
-    @cached_property
-    def batch_jobs_late(self) -> Gauge:
-        """See `batch_job_lines`."""
-        return Gauge(
+        self.batch_jobs_late = to.gauge(
             "sluice_batch_jobs_late",
             "Batches that will miss their completion window if they go on at their pace so far.",
-            registry=None,
-            multiprocess_mode="livemax",
+            combine=max,
         )
-
-    def _make_itself(self, to: _Factory) -> None:
         self.redis_errors = to.counter("sluice_redis_errors", "Redis errors, by kind.", "kind")
         self.usage_errors = to.counter(
             "sluice_usage_write_errors",
@@ -232,23 +214,63 @@ class _ProcessMetrics:
         self.log_dropped = to.counter(
             "sluice_log_lines_dropped", "Log lines dropped because stderr was not read in time."
         )
-        build = to.gauge("sluice_build_info", "Always 1. The label is the version.", "max", "version")
-        build.labels(__version__).set(1)
+        build = to.gauge("sluice_build_info", "Always 1. The label is the version.", "version", combine=max)
+        build.set(1, __version__)
 
 
 class Metrics(_RequestMetrics, _DecisionMetrics, _QueueMetrics, _CacheMetrics, _ProcessMetrics):
-    """The metrics of one process; the admin port exposes `registry`."""
+    """The metrics of one process; the admin port exposes them."""
 
-    def __init__(self, provider: Callable[[str], str] = lambda upstream: upstream) -> None:
-        """`provider(upstream)` is the `gen_ai.provider.name` of an upstream."""
-        self.registry = CollectorRegistry()
-        to = _Factory(self.registry)
+    def __init__(
+        self, provider: Callable[[str], str] = lambda upstream: upstream, store: SeriesStore | None = None
+    ) -> None:
+        """`provider(upstream)` is the `gen_ai.provider.name` of an upstream; `store` keeps the series."""
+        self._provider = provider
+        to = _Factory(store or MemoryStore())
         self._make_calls(to)
         self._make_decisions(to)
         self._make_waiting(to)
         self._make_cache(to)
         self._make_itself(to)
-        shared = (self.duration, self.time_to_first_token, self.time_per_output_token, self.token_usage)
-        self.registry.register(
-            semconv.SemconvCollector(lambda: chain.from_iterable(each.collect() for each in shared), provider)
-        )
+        self.families: Mapping[str, Family] = {family.name: family for family in to.families}
+
+    def exposition(
+        self,
+        only: Collection[str] = (),
+        *,
+        rows: Callable[[Family], Rows] | None = None,
+        gauges: Iterable[GatheredGauge] = (),
+        openmetrics: bool = False,
+    ) -> Iterator[str]:
+        """Prometheus's text in pieces; new series may appear in between. An empty piece is a place to pause.
+
+        `only`: the names of the families to expose, all if empty. `rows` returns what to expose of a family, by
+        default the series of this process. `gauges` are exposed too.
+        """
+        read = rows or _own_rows
+        for family in self.families.values():
+            if isinstance(family, Histogram):
+                for export in semconv.exports(family, self._provider):
+                    if not only or export.name in only:
+                        yield exposition.head(export.name, export.help_text, "histogram", openmetrics=openmetrics)
+                        yield from exposition.histogram(export, read(family))
+                continue
+            name = f"{family.name}_total" if family.kind == "counter" else family.name
+            if not only or name in only:
+                series = list(read(family))
+                if family.kind == "gauge" and not series:
+                    continue
+                yield exposition.head(family.name, family.help_text, family.kind, openmetrics=openmetrics)
+                yield from exposition.simple(name, family.labels, series)
+        for gauge in gauges:
+            if not only or gauge.name in only:
+                yield exposition.head(gauge.name, gauge.help_text, "gauge", openmetrics=openmetrics)
+                values = ((labels, (value,)) for labels, value in gauge.rows)
+                yield from exposition.simple(gauge.name, gauge.labels, values)
+        if openmetrics:
+            yield "# EOF\n"
+
+
+def _own_rows(family: Family) -> Rows:
+    for labels, series in list(family.series.items()):
+        yield labels, series.cells

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from gateway.core.call import Call
 from gateway.core.errors import Rejection
-from gateway.telemetry.fast_prometheus import Add, fast_incs, fast_observes
 from gateway.telemetry.metrics import OTHER, Metrics
 from gateway.telemetry.semconv import NO_UPSTREAM
+from gateway.telemetry.series import Add
 
 
 class RequestMetrics:
@@ -21,12 +21,12 @@ class RequestMetrics:
         """`log(call, now)` writes the access log line; `keep(call, now)` takes the call for the inspector."""
         self._log = log
         self._keep = keep
-        self._requests = fast_incs(metrics.requests)
-        self._duration = fast_observes(metrics.duration)
-        self._usage = fast_observes(metrics.token_usage)
-        self._overhead = fast_observes(metrics.overhead)
-        self._first_token = fast_observes(metrics.time_to_first_token)
-        self._per_token = fast_observes(metrics.time_per_output_token)
+        self._requests = metrics.requests.adder
+        self._duration = metrics.duration.observer
+        self._usage = metrics.token_usage.observer
+        self._overhead = metrics.overhead.observer
+        self._first_token = metrics.time_to_first_token.observer
+        self._per_token = metrics.time_per_output_token.observer
         # Cached by label values: a lookup per series would cost more than counting.
         self._end_series: dict[tuple[str, str, str, int, str], tuple[Add, Add]] = {}
 

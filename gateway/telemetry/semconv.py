@@ -5,14 +5,12 @@ time, so a call pays for one histogram. Names, buckets and labels follow
 https://github.com/open-telemetry/semantic-conventions-genai, with underscores for dots and a unit suffix.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from prometheus_client import Histogram, Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+from gateway.telemetry.exposition import HistogramExport
+from gateway.telemetry.series import Histogram, Labels, SeriesStore
 
 _BY_HOST: Final = (
     ("openai.azure.com", "azure.ai.openai"),
@@ -51,8 +49,6 @@ OPERATIONS: Final = {
 }
 """`gen_ai.operation.name` of each endpoint."""
 
-LabelValues = Mapping[str, str]
-
 
 class OwnSeries(NamedTuple):
     """One of Sluice's series: its name, HELP text and labels, and a label value that selects part of the
@@ -77,10 +73,10 @@ class SharedHistogram(NamedTuple):
     labels: tuple[str, ...]
     own: tuple[OwnSeries, ...]
 
-    def histogram(self) -> Histogram:
-        """A histogram to observe with, outside of any registry."""
+    def histogram(self, store: SeriesStore) -> Histogram:
+        """A histogram to observe with, with all bounds."""
         bounds = sorted({*self.bounds, *self.extra_bounds})
-        return Histogram(self.name, self.help_text, self.labels, buckets=bounds, registry=None)
+        return Histogram(self.name, self.help_text, bounds, self.labels, store)
 
 
 _LABELS: Final = ("model", "endpoint", "upstream")
@@ -153,74 +149,55 @@ MEASURED: Final = (
 _BY_NAME: Final = {shared.name: shared for shared in MEASURED}
 
 
-class SemconvCollector(Collector):
-    """The families of `collect`, with each shared histogram replaced by its two exports.
+def exports(histogram: Histogram, provider: Callable[[str], str]) -> Iterator[HistogramExport]:
+    """How a histogram is exposed: a shared one under each of its names, any other as it is.
 
     `provider(upstream)` is the `gen_ai.provider.name` of an upstream.
     """
+    every = [(bound, at) for at, bound in enumerate(histogram.bounds)]
+    shared = _BY_NAME.get(histogram.name)
+    if shared is None:
+        yield HistogramExport(histogram.name, histogram.help_text, histogram.labels, every)
+        return
+    for own in shared.own:
+        yield HistogramExport(own.name, own.help_text, own.labels, every, _own_labels(own, shared.labels))
+    theirs = [(bound, at) for bound, at in every if bound in shared.bounds]
+    names, relabel = _semconv_labels(shared.labels, provider)
+    yield HistogramExport(shared.name, shared.help_text, names, theirs, relabel)
 
-    def __init__(self, collect: Callable[[], Iterable[Metric]], provider: Callable[[str], str]) -> None:
-        self._collect = collect
-        self._provider = provider
 
-    def collect(self) -> Iterable[Metric]:
-        """prometheus-client: the samples."""
-        for family in self._collect():
-            shared = _BY_NAME.get(family.name)
-            if shared is None:
-                yield family
-                continue
-            for own in shared.own:
-                yield _derive(family, own.name, own.help_text, partial(_own_labels, own), None)
-            bounds = frozenset(map(floatToGoString, (*shared.bounds, float("inf"))))
-            yield _derive(family, shared.name, shared.help_text, self._semconv_labels, bounds)
+def _own_labels(own: OwnSeries, labels: tuple[str, ...]) -> Callable[[Labels], Labels | None]:
+    places = [labels.index(name) for name in own.labels]
+    chosen = None if own.only is None else (labels.index(own.only[0]), own.only[1])
 
-    def _semconv_labels(self, labels: LabelValues) -> dict[str, str] | None:
-        upstream, operation = labels["upstream"], OPERATIONS.get(labels["endpoint"])
+    def relabel(values: Labels) -> Labels | None:
+        if chosen is not None and values[chosen[0]] != chosen[1]:
+            return None
+        return tuple([values[at] for at in places])
+
+    return relabel
+
+
+def _semconv_labels(
+    labels: tuple[str, ...], provider: Callable[[str], str]
+) -> tuple[tuple[str, ...], Callable[[Labels], Labels | None]]:
+    """The names of OpenTelemetry's labels, and the function to their values."""
+    names = ["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model"]
+    names += [_THEIR_NAMES[label] for label in labels if label in _THEIR_NAMES]
+
+    def relabel(values: Labels) -> Labels | None:
+        given = dict(zip(labels, values, strict=True))
+        upstream, operation = given["upstream"], OPERATIONS.get(given["endpoint"])
         if upstream == NO_UPSTREAM or operation is None:
             return None
-        derived = {
-            "gen_ai_operation_name": operation,
-            "gen_ai_provider_name": self._provider(upstream),
-            "gen_ai_request_model": labels["model"],
-        }
-        if "type" in labels:
-            derived["gen_ai_token_type"] = labels["type"]
-        if "outcome" in labels:  # to Prometheus an empty label is an absent one
-            derived["error_type"] = labels["outcome"] if labels["outcome"] != "ok" else ""
-        return derived
+        derived = [operation, provider(upstream), given["model"]]
+        if "type" in given:
+            derived.append(given["type"])
+        if "outcome" in given:  # to Prometheus an empty label is an absent one
+            derived.append(given["outcome"] if given["outcome"] != "ok" else "")
+        return tuple(derived)
+
+    return tuple(names), relabel
 
 
-def _own_labels(own: OwnSeries, labels: LabelValues) -> dict[str, str] | None:
-    if own.only is not None and labels[own.only[0]] != own.only[1]:
-        return None
-    return {name: labels[name] for name in own.labels}
-
-
-def _derive(
-    family: Metric,
-    name: str,
-    help_text: str,
-    relabel: Callable[[LabelValues], dict[str, str] | None],
-    bounds: frozenset[str] | None,
-) -> Metric:
-    """The family under another name, with series of equal new labels added up.
-
-    A series for which `relabel` returns None is left out, and so are buckets not in `bounds`.
-    """
-    sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    for sample in family.samples:
-        bound = sample.labels.get("le")
-        if bound is not None and bounds is not None and bound not in bounds:
-            continue
-        labels = relabel(sample.labels)
-        if labels is None:
-            continue
-        if bound is not None:
-            labels["le"] = bound
-        key = (sample.name.removeprefix(family.name), tuple(labels.items()))
-        sums[key] = sums.get(key, 0.0) + sample.value
-    derived = Metric(name, help_text, "histogram")
-    for (suffix, labels_), value in sums.items():
-        derived.add_sample(name + suffix, dict(labels_), value)
-    return derived
+_THEIR_NAMES: Final = {"type": "gen_ai_token_type", "outcome": "error_type"}

@@ -7,7 +7,6 @@ from gateway.core.budget_calendar import Calendar
 from gateway.core.call import Call, FailedUsage, TokenUsage
 from gateway.core.errors import Rejection
 from gateway.core.units import NANO
-from gateway.telemetry.fast_prometheus import fast_incs
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.call_usage import NOTHING, attempts_before, spent
 from gateway.usage.cost import cost
@@ -69,10 +68,10 @@ class UsageAccounting:
         self._on_call = on_call
         self._on_attempt = on_attempt
         self._always = always
-        self._cost = fast_incs(metrics.cost)
-        self._unpriced = fast_incs(metrics.unpriced)
-        self._estimated = fast_incs(metrics.estimated)
-        self._tokens = fast_incs(metrics.tokens)
+        self._cost = metrics.cost.adder
+        self._unpriced = metrics.unpriced.adder
+        self._estimated = metrics.estimated.adder
+        self._tokens = metrics.tokens.adder
 
     def admit(self, call: Call, now: float) -> Rejection | None:
         """Admit the call; note whether its usage is needed."""

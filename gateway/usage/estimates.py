@@ -1,10 +1,8 @@
 """Estimates of a call's usage: made when first needed, and corrected by the upstream's count."""
 
-from functools import lru_cache
 from typing import Final
 
 from gateway.core.call import Call, TokenEstimate, TokenUsage
-from gateway.telemetry.fast_prometheus import fast_observe
 from gateway.telemetry.metrics import Metrics
 from gateway.usage.estimator import Estimator
 from gateway.wire.openai.token_weight import weigh
@@ -21,8 +19,7 @@ class TokenEstimates:
     def __init__(self, estimator: Estimator, metrics: Metrics) -> None:
         self._estimator = estimator
         self._calls: dict[str, int] = {}
-        ratio = metrics.estimate_ratio
-        self._ratio = lru_cache(maxsize=None)(lambda model: fast_observe(ratio.labels(model)))
+        self._ratio = metrics.estimate_ratio.observer
 
     def make(self, call: Call) -> TokenEstimate:
         """Set and return the call's estimate for its candidate."""

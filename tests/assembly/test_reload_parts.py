@@ -16,7 +16,7 @@ from gateway.assembly.reload import ConfigSource, Reloader, changes, immovable
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.process.supervisor import Supervisor
-from gateway.telemetry.collectors import ReloadCollector
+from gateway.telemetry.collectors import ReloadStatus
 
 URL = "http://127.0.0.1:1/v1"
 Make = Callable[..., Config]
@@ -166,7 +166,7 @@ async def test_after_a_rejected_reload_the_next_one_is_tried(source: ConfigSourc
         applied.append(config)
         return answers.pop(0)
 
-    reloads = ReloadCollector()
+    reloads = ReloadStatus()
     reloader = Reloader(source, make(), apply, reloads)
     await reloader.reload()
     assert (reloads.generation, reloads.succeeded) == (1, False)
@@ -187,7 +187,7 @@ async def test_a_reload_requested_during_another_one_is_not_lost(source: ConfigS
         else:
             twice.set()
 
-    running = asyncio.create_task(Reloader(source, make(), apply, ReloadCollector()).run(requested))
+    running = asyncio.create_task(Reloader(source, make(), apply, ReloadStatus()).run(requested))
     requested.set()
     async with asyncio.timeout(5):
         await twice.wait()

@@ -98,8 +98,7 @@ class Bench:
 
     def counted(self) -> dict[str, float]:
         """Calls by result."""
-        samples = next(iter(self.results.collect())).samples
-        return {call.labels["result"]: call.value for call in samples if call.name.endswith("_total")}
+        return {result: series.cells[0] for (result,), series in self.results.series.items()}
 
     def after(self, go: asyncio.Event) -> Callable[[Call], Awaitable[Reply | Rejection]]:
         """An upstream that answers once `go` is set."""

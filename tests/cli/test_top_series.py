@@ -1,9 +1,12 @@
 """Scrapes, their growth over restarts, and quantiles out of buckets: plain numbers."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
+from gateway.cli.top import view_model
 from gateway.cli.top.samples import EMPTY, SampleWindow, grown, quantile, scraped
 
 INF = math.inf
@@ -90,3 +93,9 @@ def test_a_step_longer_than_the_window_is_kept_whole() -> None:
     window.add(0, EMPTY)
     window.add(60, scraped(counters(a=60)))
     assert (window.seconds, window.growth().total("c_total")) == (60, 60)
+
+
+def test_every_metric_that_the_screen_names_is_asked_for() -> None:
+    source = Path(view_model.__file__).read_text(encoding="utf-8")
+    named = {name.removesuffix("_count") for name in re.findall(r'"(sluice_\w+)"', source)}
+    assert named == set(view_model.METRICS)

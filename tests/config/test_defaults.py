@@ -33,6 +33,7 @@ DEFAULTS = {
         "cors_origins": [],
         "timezone": "UTC",
         "learned_path": None,
+        "metrics_dir": None,
         "drain": {"delay": "0s", "timeout": "45s"},
     },
     "admin": {"host": "127.0.0.1", "port": 9464},

@@ -1,8 +1,10 @@
 """A parent and its workers: signals to all at once, starts that fail, and what is left behind."""
 
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from asyncio import Event, to_thread
@@ -135,13 +137,11 @@ async def test_a_port_with_connections_of_an_earlier_run_is_free(upstream: Fault
 
 
 def test_workers_that_cannot_start_end_the_gateway(tmp_path: Path) -> None:
-    # Counters go into the folder of temporary files, and no file may be that large.
-    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
-    limited += "sys.argv = ['sluice', *sys.argv[1:]]; runpy.run_module('gateway', run_name='__main__')"
-    config = settings(NOWHERE, server={"workers": 2})
-    arguments = serve(tmp_path, config)[3:]
-    environ = temporary(tmp_path / "temporary")
-    done = ended([sys.executable, "-c", limited, *arguments], environ)
+    ledger = tmp_path / "another.db"
+    with contextlib.closing(sqlite3.connect(ledger)) as another:
+        another.execute("CREATE TABLE another_programs (name TEXT)")
+    config = settings(NOWHERE, server={"workers": 2}, usage={"store": "sqlite", "path": str(ledger)})
+    done = ended(serve(tmp_path, config), temporary(tmp_path / "temporary"))
     assert done.returncode == 1, done.stderr
     assert "a worker cannot start" in done.stderr
     assert "starting another" not in done.stderr

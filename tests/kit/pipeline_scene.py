@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections import defaultdict
 from collections.abc import Iterable
 
 from gateway.core.call import Call, Handler, Reply
@@ -34,9 +33,10 @@ class PipelineScene:
         self.started = self.loop.time()
         self.waits: list[float] = []
         self.queues = {name: UpstreamQueue(name, permits, pace, total_s) for name in upstreams}
-        waited = defaultdict(lambda: self.waits.append)  # also for queues that a test adds
         room = WaitingRoom(max_queue)
-        self.queue_layer = QueueLayer(room, self.queues, self.loop.time, waited, lambda call: None)
+        self.queue_layer = QueueLayer(
+            room, self.queues, self.loop.time, lambda upstream: self.waits.append, lambda call: None
+        )
 
     async def served(self, call: Call) -> Reply | Rejection:
         """Handle the call and settle it, as the server does."""

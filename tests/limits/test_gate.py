@@ -4,6 +4,7 @@ import math
 
 import pytest
 from kit.calls import make_call
+from kit.samples import samples, value
 
 from gateway.core import errors
 from gateway.core.budget_calendar import Calendar
@@ -164,10 +165,7 @@ def test_a_rejection_is_worded_and_counted(
     assert rejection.kind is kind
     assert words in rejection.message
     assert rejection.retry_after == (denial.wait if kind.retryable else None)
-    counted = metrics.registry.get_sample_value(
-        "sluice_limit_rejections_total", {"key": "team-a", "limit": denial.limit}
-    )
-    assert counted == 1
+    assert value(metrics, "sluice_limit_rejections_total", key="team-a", limit=denial.limit) == 1
 
 
 def budget_message(limit: KeyLimitGate, account: Account, endpoint: str = "", at: Route | None = None) -> str:
@@ -315,8 +313,7 @@ def test_with_a_spent_budget_only_free_candidates_remain(limit: KeyLimitGate, me
     assert limit.admit(call, NOW) is None
     assert call.routing.ceiling == 0
     assert account.spent(TODAY) == 120
-    labels = {"key": "team-a", "limit": "usd_per_day"}
-    assert metrics.registry.get_sample_value("sluice_limit_rejections_total", labels) is None
+    assert samples(metrics, "sluice_limit_rejections_total") == []
 
 
 def test_cheap_fallbacks_do_not_admit_a_call_whose_own_candidates_cost_too_much(limit: KeyLimitGate) -> None:

@@ -62,7 +62,7 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
     metrics, calendar = Metrics(), Calendar("UTC", 0.0, 0.0)
     limit = KeyLimitGate(lambda call: TokenEstimate(1, 1, False), calendar, metrics)
     spend = UsageAccounting(calendar, lambda call: None, metrics, (), always=False)
-    queues, waited = {"local": UpstreamQueue("local", 1)}, {"local": lambda seconds: None}
+    queues = {"local": UpstreamQueue("local", 1)}
     health = {
         "local": UpstreamHealth(
             UpstreamBreakers(lambda: CircuitBreaker(5, 1.0, 1.0, Random(1))), RetryBudget(0.1), 60.0
@@ -70,7 +70,7 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
     }
     counts = RetryMetrics(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
     attempt = AttemptRunner(health, RetryPolicy(1, 0.0, 0.0), counts, lambda: 1.0, asyncio.sleep, Random(1))
-    queue = QueueLayer(WaitingRoom(1), queues, lambda: 1.0, waited, lambda call: None)
+    queue = QueueLayer(WaitingRoom(1), queues, lambda: 1.0, lambda upstream: lambda seconds: None, lambda call: None)
     return build(
         Deps(
             metrics,

@@ -50,9 +50,7 @@ class World:
         self.own_busy_s = 0.0
         queues = {"own": UpstreamQueue("own", 4), "paid": UpstreamQueue("paid", paid_permits)}
         self.queues = queues
-        layer = QueueLayer(
-            WaitingRoom(10_000), queues, self.loop.time, dict.fromkeys(queues, lambda s: None), self.estimate
-        )
+        layer = QueueLayer(WaitingRoom(10_000), queues, self.loop.time, lambda upstream: lambda s: None, self.estimate)
         health = {name: UpstreamHealth(self.breakers(), RetryBudget(0.1), 600.0) for name in queues}
         counts = RetryMetrics(lambda *labels: lambda calls: None, *[lambda *labels: None] * 2)
         self.health = health

@@ -1,6 +1,7 @@
 """What is left of a call in metrics and log when it is over."""
 
 import pytest
+from kit import samples
 from kit.calls import make_call
 
 from gateway.core.call import Call, Candidate, Route, TokenUsage
@@ -25,12 +26,11 @@ class Scene:
 
     def value(self, name: str, **labels: str) -> float | None:
         """A sample; None when there is none."""
-        return self.metrics.registry.get_sample_value(name, labels)
+        return samples.value(self.metrics, name, **labels)
 
     def series(self, name: str) -> list[dict[str, str]]:
         """The labels of every sample with this name."""
-        families = self.metrics.registry.collect()
-        return [sample.labels for family in families for sample in family.samples if sample.name == name]
+        return [sample.labels for sample in samples.samples(self.metrics, name)]
 
 
 @pytest.fixture

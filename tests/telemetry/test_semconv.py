@@ -1,10 +1,8 @@
 """Histograms measured once and exported under two names."""
 
-from collections.abc import Callable
-
 import pytest
+from kit import samples
 from kit.calls import make_call
-from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gateway.core.call import Candidate, Route, TokenUsage
@@ -46,13 +44,11 @@ class Scene:
 
     def value(self, name: str, **labels: str) -> float | None:
         """A sample; None when there is none."""
-        return self.metrics.registry.get_sample_value(name, labels)
+        return samples.value(self.metrics, name, **labels)
 
     def bounds(self, name: str) -> list[float]:
         """Those of the first series of this name."""
-        families = self.metrics.registry.collect()
-        samples = [one for family in families if family.name == name for one in family.samples]
-        found = [float(one.labels["le"]) for one in samples if "le" in one.labels]
+        found = [float(one.labels["le"]) for one in samples.samples(self.metrics, f"{name}_bucket")]
         return found[: found.index(float("inf")) + 1]
 
 
@@ -92,8 +88,7 @@ def test_durations_tell_errors_apart_and_leave_out_whom_no_upstream_was_asked_fo
     chat = {**THEIRS, "gen_ai_operation_name": "chat"}
     assert scene.value(name, **chat, error_type="") == 2.0
     assert scene.value(name, **chat, error_type="truncated") == 4.0
-    told = scene.metrics.registry.collect()
-    assert sum(sample.value for one in told for sample in one.samples if sample.name == name) == 6.0
+    assert sum(sample.value for sample in samples.samples(scene.metrics, name)) == 6.0
 
 
 def test_first_tokens_and_those_after_them(scene: Scene) -> None:
@@ -131,8 +126,7 @@ def test_what_is_told_is_well_formed(scene: Scene) -> None:
     for upstream in ("a", "b", "a"):
         for endpoint in (CHAT, EMBEDDINGS):
             scene.call(endpoint, upstream, first=0.5, tokens=TokenUsage(input=5, output=11))
-    write: Callable[[object], bytes] = generate_latest
-    text = write(scene.metrics.registry).decode()
+    text = "".join(scene.metrics.exposition(openmetrics=True))
     families = {one.name: one for one in text_string_to_metric_families(text)}
     assert families["sluice_request_input_tokens"].type == "histogram"
     assert families["gen_ai_client_token_usage"].type == "histogram"

@@ -2,6 +2,7 @@
 
 import pytest
 from kit.calls import make_call
+from kit.samples import samples
 
 from gateway.core.budget_calendar import Calendar
 from gateway.core.call import Call, Candidate, FailedUsage, Route, TokenEstimate, TokenUsage
@@ -44,9 +45,7 @@ class Accounting:
         """`sluice_tokens_total` by upstream, type and source."""
         return {
             (sample.labels["upstream"], sample.labels["type"], sample.labels["source"]): sample.value
-            for family in self.metrics.registry.collect()
-            for sample in family.samples
-            if sample.name == "sluice_tokens_total"
+            for sample in samples(self.metrics, "sluice_tokens_total")
         }
 
 

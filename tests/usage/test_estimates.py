@@ -1,6 +1,7 @@
 """When an estimate is made, and which answers it learns from."""
 
 from kit.calls import make_call
+from kit.samples import value
 
 from gateway.core.call import Call, Candidate, Route, TokenEstimate, TokenUsage
 from gateway.core.caller import Caller
@@ -44,8 +45,7 @@ def test_the_first_answers_are_all_learned_from_and_later_ones_sampled():
         call = answered(estimates)
         estimates.book(call, call.usage.tokens or TokenUsage(), 1.0)
     assert estimator.lessons == LEARN_ALL + 10
-    count = metrics.registry.get_sample_value("sluice_token_estimate_ratio_count", {"model": "small"})
-    assert count == LEARN_ALL + 10
+    assert value(metrics, "sluice_token_estimate_ratio_count", model="small") == LEARN_ALL + 10
 
 
 def test_a_share_of_a_batch_is_not_learned_from():

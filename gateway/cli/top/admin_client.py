@@ -5,12 +5,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 
 from gateway.cli.top.samples import scraped
-from gateway.cli.top.view_model import AdminAnswers, UpstreamView, UsedRow
+from gateway.cli.top.view_model import METRICS, AdminAnswers, UpstreamView, UsedRow
 from gateway.config.environment import Expander, TooLargeError
 from gateway.config.files import UnreadableError, environment, read_text
 from gateway.config.reader import Reader
@@ -49,6 +50,7 @@ def admin_address(path: Path, environ: Mapping[str, str], *, named: bool) -> str
 
 
 _TIMEOUT_S: Final = 5.0
+_METRICS: Final = f"/metrics?{urlencode([('name[]', name) for name in METRICS])}"
 
 
 class AwayError(Exception):
@@ -75,7 +77,7 @@ class AdminPort:
     async def read(self) -> AdminAnswers:
         """Everything that the screen shows. AwayError if the gateway does not answer."""
         (_, metrics), (status, ready), (_, upstreams), (_, usage) = await asyncio.gather(
-            self.get("/metrics"), self.get("/readyz"), self.get("/admin/upstreams"), self.get("/admin/usage?days=1")
+            self.get(_METRICS), self.get("/readyz"), self.get("/admin/upstreams"), self.get("/admin/usage?days=1")
         )
         try:
             rows = msgspec.json.decode(usage, type=list[UsedRow] | dict[str, str])

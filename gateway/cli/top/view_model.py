@@ -13,6 +13,29 @@ _FIRST_TOKEN: Final = "sluice_time_to_first_token_seconds"
 _DURATION: Final = "sluice_request_duration_seconds"
 _WAIT: Final = "sluice_upstream_queue_wait_seconds"
 
+METRICS: Final = (
+    _FIRST_TOKEN,
+    _DURATION,
+    _WAIT,
+    "sluice_build_info",
+    "sluice_config_generation",
+    "sluice_config_reload_success",
+    "sluice_redis_up",
+    "sluice_requests_total",
+    "sluice_limit_rejections_total",
+    "sluice_fallbacks_total",
+    "sluice_redis_errors_total",
+    "sluice_routing_decisions_total",
+    "sluice_cache_requests_total",
+    "sluice_cache_saved_usd_total",
+    "sluice_tokens_total",
+    "sluice_upstream_attempts_total",
+    "sluice_retries_total",
+    "sluice_batch_size",
+    "sluice_batch_wait_seconds",
+)
+"""The metrics that the screen is made from."""
+
 
 class UpstreamView(msgspec.Struct, frozen=True):
     """One upstream in `/admin/upstreams`."""

@@ -1,17 +1,21 @@
 """The admin port: metrics, probes and JSON views. It asks for no key and listens on loopback by default."""
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from aiohttp import web
-from prometheus_client.exposition import choose_encoder
 
 from gateway.http.server.known_paths import elsewhere
+from gateway.http.server.paced import LongArray, LongObject, Pacer, respond
 from gateway.http.server.page import PageSource, add_page
 from gateway.http.server.page import View as View
 
 _ON_MAIN_PORT = "OpenAI's API is on the main port (server.port)"
+
+
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class AdminUnavailable(NamedTuple):
@@ -34,6 +38,9 @@ def no_call(id: str) -> AdminMissing:
 class AdminSource(PageSource, Protocol):
     """The data behind the admin port: one gateway, or the supervisor of several workers."""
 
+    def metrics_text(self, only: Collection[str], *, openmetrics: bool) -> AsyncIterator[str]:
+        """The pieces of `/metrics`, of the families named in `only`, of all if it is empty."""
+
     async def not_ready(self) -> str | None:
         """The reason why this gateway should receive no traffic, or None if it is ready."""
 
@@ -41,9 +48,10 @@ class AdminSource(PageSource, Protocol):
 def application(source: AdminSource) -> web.Application:
     """The admin port's aiohttp application."""
 
-    async def metrics(request: web.Request) -> web.Response:
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        return web.Response(body=encoder(await source.registry()), headers={"Content-Type": content_type})
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        pieces = source.metrics_text(frozenset(request.query.getall("name[]", ())), openmetrics=openmetrics)
+        return await respond(request, pieces, {"Content-Type": _OPENMETRICS if openmetrics else _TEXT}, Pacer())
 
     async def livez(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -72,9 +80,11 @@ def application(source: AdminSource) -> web.Application:
     return app
 
 
-def _handler(view: View) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
+def _handler(view: View) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
         value, status = await view({**request.query, **request.match_info}), 200
+        if isinstance(value, LongObject | LongArray):
+            return await respond(request, value.pieces(), {"Content-Type": "application/json"}, Pacer())
         if isinstance(value, AdminUnavailable):
             value, status = value._asdict(), 503
         elif isinstance(value, AdminMissing):

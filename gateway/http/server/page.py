@@ -1,19 +1,20 @@
 """Serves the page on the admin port: its screens, its files, one event stream per open page, and the chat box's way."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from importlib.resources import files
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
-from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core.clock import monotonic
+from gateway.http.server.paced import LongObject, Pacer
 from gateway.inspector.inspector import CallDetails, CallPage
 from gateway.page import figures, screens
-from gateway.page.figures import Totals
+from gateway.page.figures import Sample, Totals
 from gateway.page.render import SCREENS, Place, page, screen
 from gateway.page.texts import spoken
 
@@ -44,8 +45,8 @@ View = Callable[[Mapping[str, str]], Awaitable[object]]
 class PageSource(Protocol):
     """What the page shows: one gateway, or the supervisor of several workers."""
 
-    async def registry(self) -> CollectorRegistry:
-        """The registry behind `/metrics`."""
+    def metrics_text(self, only: Collection[str], *, openmetrics: bool) -> AsyncIterator[str]:
+        """The pieces of `/metrics`, of the metrics named in `only`, of all if it is empty."""
 
     def views(self) -> Mapping[str, View]:
         """The view behind each `/admin/NAME`; a `{name}` in it becomes a parameter."""
@@ -79,16 +80,19 @@ class _Feed:
             if self._history and now - self._history[-1][0] > 2 * REFRESH_S * _SPAN:
                 self._history.clear()  # nobody has looked for a while
             if not self._history or now - self._history[-1][0] > REFRESH_S / 2:
-                registry = await self._source.registry()
-                samples = (
-                    (sample.name, sample.labels, sample.value)
-                    for family in registry.collect()
-                    if family.name in figures.FAMILIES
-                    for sample in family.samples
-                )
-                self._history.append((now, figures.totals(samples)))
+                self._history.append((now, figures.totals(await self._samples())))
                 del self._history[: -_SPAN - 1]
             return self._history[-1][1]
+
+    async def _samples(self) -> list[Sample]:
+        samples: list[Sample] = []
+        pacer = Pacer()
+        async for piece in self._source.metrics_text(figures.METRICS, openmetrics=False):
+            for family in text_string_to_metric_families(piece):
+                samples += [(sample.name, sample.labels, sample.value) for sample in family.samples]
+            if pacer.over:
+                await pacer.pause()
+        return samples
 
     async def _today(self) -> float | None:
         now = monotonic()
@@ -98,7 +102,8 @@ class _Feed:
 
     async def plain(self, name: str) -> Any:
         """A view as plain data."""
-        return msgspec.to_builtins(await self._views[name]({}))
+        value = await self._views[name]({})
+        return await value.plain() if isinstance(value, LongObject) else msgspec.to_builtins(value)
 
     async def calls(self, query: Mapping[str, str]) -> CallPage | dict[str, str]:
         """A page of calls, or an `error`."""
