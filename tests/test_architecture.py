@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "limits": "core redis telemetry usage",
     "cache": "core redis telemetry usage wire",
     "pricing": "config core usage",
+    "stored": "core redis wire",
     "auth": "core limits",
     "queueing": "core limits",
     "routing": "core queueing telemetry usage wire",
@@ -36,7 +37,7 @@ MAY_IMPORT = {
     "wire",
     "reporting": "config core http pricing usage",
     "assembly": "auth batch_jobs batching cache config context_window core http inspector limits pipeline pricing "
-    "queueing reporting resilience routing telemetry usage wire",
+    "queueing reporting resilience routing stored telemetry usage wire",
     "process": "assembly config core http inspector resilience telemetry usage",
     "cli": "assembly config core http inspector page pricing process redis reporting routing telemetry usage wire",
     "__main__": "cli",

@@ -17,6 +17,7 @@ from gateway.assembly.queueing import QueueFactory
 from gateway.assembly.registry import KeyedRegistry
 from gateway.assembly.resilience import ResilienceFactory
 from gateway.assembly.routing import RouterFactory, engine_metrics
+from gateway.assembly.stored import StoredResponsesFactory
 from gateway.assembly.tracing import TracingFactory
 from gateway.assembly.upstreams import Links, WorkerShare, secrets
 from gateway.auth.authenticate import ANONYMOUS
@@ -122,6 +123,7 @@ class PipelineBuilder:
         self._estimates = TokenEstimates(Estimator(self._exact), metrics)
         self.caches = CacheFactory(metrics, clock, rng, self.accounts.record_avoided)
         self.router = RouterFactory(self._estimates.make, metrics, rng, share, clock)
+        self.stored = StoredResponsesFactory(config, metrics, clock)
         self.traces = TracingFactory(clock, unix, rng)
         self._queues = QueueFactory(share, config.server.max_queue, metrics, clock, self._estimates.make)
         self._resilience = ResilienceFactory(metrics, clock, rng)
@@ -129,7 +131,7 @@ class PipelineBuilder:
         self._bodies = BodyMemory(0)
         self.learned = batching.LearnedModes(batching.learned_path(config))
         self.ticker.add(self.learned)
-        self.stored: StoredApi | None = None
+        self.stored_api: StoredApi | None = None
 
     async def prepare(self, config: cfg.Config) -> Mapping[str, int]:
         """Do what `build` cannot wait for, and return today's spending for it. Changes nothing for calls.
@@ -178,7 +180,7 @@ class PipelineBuilder:
             config.server.heartbeat,
             deps.names,
             upstreams.steered_models(config),
-            self.stored,
+            self.stored_api,
         )
         callers = {one.name: one for one in deps.callers.values()} or {ANONYMOUS.name: ANONYMOUS}
         self._queues.apply_limits(config, queue)
@@ -229,6 +231,7 @@ class PipelineBuilder:
             log.access,
             callers,
             ModelNames(routes, {name: model.aliases for name, model in config.models.items()}),
+            self.stored.layer,
             self.limit,
             usage,
             attempt,

@@ -6,7 +6,7 @@ from itertools import islice
 from gateway.auth.model_names import ModelNames
 from gateway.core.call import Call
 from gateway.core.caller import Caller
-from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, Rejection
+from gateway.core.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, RESPONSE_NOT_FOUND, Rejection
 
 _LISTED = 10
 """Models that the error about an unknown one names."""
@@ -48,6 +48,10 @@ class ModelAccess:
         if not call.caller.may_use(route.name):
             alias = "" if asked == route.name else f", which `{asked}` is an alias of"
             return Rejection(MODEL_NOT_ALLOWED, f"This API key may not use the model `{route.name}`{alias}.", "model")
+        if bound := call.routing.bound:
+            route = route.at(bound)
+            if not route.candidates:
+                return Rejection(RESPONSE_NOT_FOUND, f"The model `{asked[:200]}` is not served where the response is.")
         call.routing.route = route
         call.routing.candidate = route.candidates[0]
         return None

@@ -25,6 +25,7 @@ class SubscriberSummary:
 
     __slots__ = ("error", "finish", "generated", "tokens")
     failed = False
+    answer_id = ""
 
     def __init__(self) -> None:
         self.error: bytes | None = None

@@ -104,6 +104,8 @@ class _OverflowAttempt:
     async def resolve(self) -> Reply | Rejection:
         """Return an answer after rerouting or trimming. Raises the failure with an explaining message."""
         action = self._layer.actions.get(self._route.name, ERROR)
+        if self._call.routing.bound or (action != FALLBACK and not self._call.request.endpoint.conversation):
+            action = ERROR
         for attempt in range(_MAX_ATTEMPTS if action != ERROR else 0):
             if not (self._use_larger_model() if action == FALLBACK else self._trim_prompt(action, attempt)):
                 break

@@ -86,6 +86,12 @@ class Route:
         twin.fallbacks, twin.baseline = self.fallbacks, self.baseline
         return twin
 
+    def at(self, upstream: str) -> "Route":
+        """The same model at this upstream only, without fallbacks."""
+        only = Route(self.name, self.encoded, tuple(one for one in self.candidates if one.upstream == upstream))
+        only.baseline = self.baseline
+        return only
+
 
 class Credentials:
     """The client's key headers as received; an empty string counts as absent."""
@@ -195,6 +201,11 @@ class ClientRequest(Struct, eq=False, gc=False):
     fields: RequestFields | None = None
     """What has been read of `read_from`; see `gateway/wire/request_body.py`."""
     read_from: bytes | None = None
+    method: str = "POST"
+    target: str = ""
+    """What is asked below an upstream's base URL, query included, where that is not the endpoint's own path."""
+    stored_id: str = ""
+    """The stored answer that the path names."""
 
 
 class Routing(Struct, eq=False, gc=False):
@@ -207,6 +218,8 @@ class Routing(Struct, eq=False, gc=False):
     """In order of preference; empty: the route's own order."""
     max_wait_s: float = math.inf
     """Longest wait for `candidate` while another candidate could take the call."""
+    bound: str = ""
+    """The only upstream that may serve the call, because what it names lives there."""
     ceiling: int | None = None
     """Nano-dollars left in its key's budget, where that bounds the call."""
     considered: Considered | None = None
@@ -395,9 +408,10 @@ Layer = Callable[[Handler], Handler]
 @dataclass(frozen=True, slots=True)
 class Stack:
     """The built pipeline: `door` gates see a request's head, `handle` takes the whole call, and `entries` are
-    the names of all stages in order.
+    the names of all stages in order. `handle_kept` takes the calls of endpoints that keep their answers.
     """
 
     door: tuple[Gate, ...]
     handle: Handler
+    handle_kept: Handler
     entries: tuple[str, ...]

@@ -86,6 +86,8 @@ class Endpoint(str):
     ours: bool
     travelling: tuple[tuple[str, str], ...]
     at_root: bool
+    keeps: bool
+    takes_query: bool
     upstream_path: str
 
     def __new__(
@@ -109,6 +111,8 @@ class Endpoint(str):
         ours: bool = False,
         travelling: tuple[tuple[str, str], ...] = (),
         at_root: bool = False,
+        keeps: bool = False,
+        takes_query: bool = False,
     ) -> "Endpoint":
         """`name` is what `upstreams.*.serves` calls it.
 
@@ -120,6 +124,7 @@ class Endpoint(str):
         answer cache knows its requests and answers. `internal`: only the gateway itself calls it. `ours`: the
         gateway answers it itself. `travelling`: headers of the client that go upstream, each with its value where
         the client sent none; empty: none. `at_root`: upstreams serve it beside their `/v1`, not below it.
+        `keeps`: the upstream keeps its answers, and calls may name one. `takes_query`: a query goes upstream.
         """
         self = super().__new__(cls, path)
         self.name = name
@@ -140,5 +145,7 @@ class Endpoint(str):
         self.ours = ours
         self.travelling = travelling
         self.at_root = at_root
+        self.keeps = keeps
+        self.takes_query = takes_query
         self.upstream_path = path.removeprefix("/v1")
         return self

@@ -37,6 +37,7 @@ CONTEXT_LENGTH_EXCEEDED = ErrorKind(400, _INVALID, "context_length_exceeded", "c
 INVALID_API_KEY = ErrorKind(401, _INVALID, "invalid_api_key", "client_error", retryable=False)
 MODEL_NOT_ALLOWED = ErrorKind(403, "permission_error", "model_not_allowed", "client_error", retryable=False)
 MODEL_NOT_FOUND = ErrorKind(404, _INVALID, "model_not_found", "client_error", retryable=False)
+RESPONSE_NOT_FOUND = ErrorKind(404, _INVALID, "response_not_found", "client_error", retryable=False)
 UNKNOWN_URL = ErrorKind(404, _INVALID, "unknown_url", "client_error", retryable=False)
 OBJECT_NOT_FOUND = ErrorKind(404, _INVALID, "not_found", "client_error", retryable=False)
 UPSTREAM_PATH_UNKNOWN = ErrorKind(404, "upstream_error", "upstream_error", "upstream_error", retryable=False)

@@ -24,6 +24,8 @@ class RequestFields(Struct, dict=True):
 
     model: Any = None
     stream: Any = None
+    previous_response_id: Any = None
+    store: Any = None
     # Kept as JSON, for readers that need to look inside.
     messages: Raw = ABSENT
     prompt: Raw = ABSENT

@@ -55,6 +55,10 @@ class StreamSummary(Protocol):
         """The first finish_reason."""
 
     @property
+    def answer_id(self) -> str:
+        """The answer's id, where upstreams keep answers by it."""
+
+    @property
     def failed(self) -> bool:
         """The answer itself tells that it has failed; it has passed all the same."""
 

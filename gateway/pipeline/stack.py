@@ -38,6 +38,7 @@ class Deps:
     access_log: Callable[[Call, float], None]
     callers: Mapping[bytes, Caller]
     names: ModelNames
+    stored: Layer
     limit: KeyLimitGate
     spend: UsageAccounting
     attempt: AttemptRunner
@@ -98,7 +99,8 @@ def build(d: Deps) -> Stack:
     ]
     names = [type(gate).__name__ for gate in door] + [entry.name for entry in entries]
     handler = compose(_layers(entries), terminal=d.forward)
-    return Stack(door, handler, (*names, type(d.forward).__name__))
+    # Outermost, so that the model of a stored response is known to all others; only around calls that may name one.
+    return Stack(door, handler, d.stored(handler), (*names, type(d.forward).__name__))
 
 
 def _layers(entries: Sequence[StackEntry]) -> Iterator[Layer]:

@@ -18,11 +18,12 @@ from gateway.wire.openai.lists import (
     TOKENIZE,
 )
 from gateway.wire.openai.models import HEALTH, MODELS
-from gateway.wire.openai.responses import RESPONSES
+from gateway.wire.openai.responses import CANCEL, COMPACT, INPUT_ITEMS, INPUT_TOKENS, RESPONSES, STORED
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *(CHAT, COMPLETIONS, EMBEDDINGS),
-    *(RESPONSES, MESSAGES, COUNT_TOKENS),
+    *(RESPONSES, COMPACT, INPUT_TOKENS, STORED, CANCEL, INPUT_ITEMS),
+    *(MESSAGES, COUNT_TOKENS),
     *(RERANK, RERANK_V2, SCORE, POOLING, CLASSIFY, TOKENIZE, DETOKENIZE, MODERATIONS),
     *(MODELS, HEALTH),
 )

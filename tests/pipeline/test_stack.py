@@ -77,6 +77,7 @@ def stack(terminal: Terminal, logged: list[Call]) -> Stack:
             lambda call, now: logged.append(call),
             callers,
             ModelNames(ROUTES, {}),
+            lambda inner: inner,
             limit,
             spend,
             attempt,

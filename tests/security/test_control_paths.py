@@ -49,6 +49,12 @@ async def test_every_route_asks_for_a_key(upstream: FaultUpstream, start_gateway
         ("POST", "/v1/completions"),
         ("POST", "/v1/embeddings"),
         ("POST", "/v1/responses"),
+        ("POST", "/v1/responses/compact"),
+        ("POST", "/v1/responses/input_tokens"),
+        ("GET", "/v1/responses/{id}"),
+        ("DELETE", "/v1/responses/{id}"),
+        ("POST", "/v1/responses/{id}/cancel"),
+        ("GET", "/v1/responses/{id}/input_items"),
         ("POST", "/v1/messages"),
         ("POST", "/v1/messages/count_tokens"),
         ("POST", "/v1/rerank"),
@@ -70,6 +76,6 @@ async def test_every_route_asks_for_a_key(upstream: FaultUpstream, start_gateway
         ("GET", "/models"),
         ("POST", "/completions"),
     ]:
-        answer = await call(gateway.port, method, path, C0 if method == "POST" else None)
+        answer = await call(gateway.port, method, path.replace("{id}", "resp_1"), C0 if method == "POST" else None)
         assert answer.status == (200 if path == "/health" else 401), (method, path)
     assert upstream.calls == []

@@ -119,6 +119,7 @@ class AiohttpTransport:
         timeout_cause: Cause,
         resend: bool = True,
         at_root: bool = False,
+        method: str = "POST",
     ) -> Exchange:
         """See `Transport.send`."""
         length = sum(map(len, body))
@@ -127,11 +128,11 @@ class AiohttpTransport:
         try:
             async with asyncio.timeout_at(deadline):
                 try:
-                    answer = await self._post(url, fields, body, length, connect_s)
+                    answer = await self._ask(method, url, fields, body, length, connect_s)
                 except aiohttp.ClientConnectorError as error:
                     if not out_of_descriptors(error.os_error) or not await self._descriptors.relieve():
                         raise
-                    answer = await self._post(url, fields, body, length, connect_s)
+                    answer = await self._ask(method, url, fields, body, length, connect_s)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failure(error, timeout_cause) from error
         # Two defects that aiohttp's client accepts.
@@ -145,10 +146,11 @@ class AiohttpTransport:
         self._descriptors.note_upstream(sock.fileno())
         return sock
 
-    async def _post(
-        self, url: URL, fields: list[tuple[str, str]], body: Pieces, length: int, connect_s: float
+    async def _ask(
+        self, method: str, url: URL, fields: list[tuple[str, str]], body: Pieces, length: int, connect_s: float
     ) -> aiohttp.ClientResponse:
-        return await self._session.post(
+        return await self._session.request(
+            method,
             url,
             data=b"".join(body) if length <= _ONE_WRITE else _each(body),
             headers=fields,

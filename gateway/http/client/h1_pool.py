@@ -81,12 +81,13 @@ class H1Transport:
         timeout_cause: Cause,
         resend: bool = True,
         at_root: bool = False,
+        method: str = "POST",
     ) -> Exchange:
         """See `Transport.send`."""
         length = sum(map(len, body))
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         base = self._root if at_root else self._path
-        text = f"POST {base}{path} HTTP/1.1\r\n{self._fixed}{lines}content-length: {length}\r\n\r\n"
+        text = f"{method} {base}{path} HTTP/1.1\r\n{self._fixed}{lines}content-length: {length}\r\n\r\n"
         head = text.encode("latin-1")
         stale: StaleConnection | None = None
         connection = self._idle.pop() if self._idle else await self._connect(connect_s, deadline)

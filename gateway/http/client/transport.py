@@ -76,8 +76,9 @@ class Transport(Protocol):
         timeout_cause: Cause,
         resend: bool = True,
         at_root: bool = False,
+        method: str = "POST",
     ) -> Exchange:
-        """POST to the base URL plus `path` and wait for the answer's head until `deadline`.
+        """Send to the base URL plus `path` and wait for the answer's head until `deadline`.
 
         `resend`: a reused connection that closes at once may be replaced, and the call sent again. `at_root`:
         a `/v1` at the end of the base URL is left out.

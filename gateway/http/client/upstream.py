@@ -119,12 +119,12 @@ class UpstreamClient:
         first_byte = call.timing.sent_at + self.first_byte_s(stream=call.request.stream)
         if first_byte < deadline:
             deadline, timeout_cause = first_byte, FIRST_BYTE
-        endpoint = call.request.endpoint
-        path = endpoint.upstream_path
+        asked, at_root = call.request, call.request.endpoint.at_root
+        path = asked.target or asked.endpoint.upstream_path
         fields, connect_s, send = self._headers(call), self._connect_s, self.transport.send
-        if endpoint.at_root:
-            once = call.attempts > 1
-            return send(path, fields, body, connect_s, deadline, timeout_cause, resend=not once, at_root=True)
+        if at_root or asked.method != "POST":
+            again = call.attempts == 1
+            return send(path, fields, body, connect_s, deadline, timeout_cause, again, at_root, asked.method)
         if call.attempts > 1:  # after a failed attempt a close at once is no coincidence: engines may die of it
             return send(path, fields, body, connect_s, deadline, timeout_cause, resend=False)
         return send(path, fields, body, connect_s, deadline, timeout_cause)

@@ -46,7 +46,7 @@ class Cors:
         requested = header_policy.clean(request.get("access-control-request-headers", ""))
         headers += header_lines(
             [
-                ("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"),
+                ("Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS"),
                 ("Access-Control-Allow-Headers", requested or "authorization, content-type"),
                 ("Access-Control-Max-Age", "600"),
                 ("x-request-id", request_id),

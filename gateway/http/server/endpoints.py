@@ -2,33 +2,44 @@
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
 from gateway.core.endpoint import Endpoint
-from gateway.core.errors import METHOD_NOT_ALLOWED, UNKNOWN_URL, Rejection
+from gateway.core.errors import INVALID_VALUE, METHOD_NOT_ALLOWED, UNKNOWN_URL, Rejection
 from gateway.http.server import stored_endpoints
 from gateway.http.server.known_paths import INSTEAD, elsewhere
 from gateway.http.server.stored_endpoints import StoredTarget
 from gateway.wire.anthropic.messages import UNKNOWN_MESSAGES
 from gateway.wire.endpoints import ENDPOINTS
 from gateway.wire.openai.models import HEALTH, MODELS, UNKNOWN
+from gateway.wire.openai.responses import CANCEL, INPUT_ITEMS, STORED
 
 _BY_PATH: Final[dict[str, Endpoint]] = {str(endpoint): endpoint for endpoint in ENDPOINTS}
 _NEAR: Final = [path for path in _BY_PATH if path != HEALTH]
+_STORED: Final = re.compile(r"/v1/responses/([A-Za-z0-9._-]{1,256})(/cancel|/input_items)?")
+_STORED_AT: Final = {"": STORED, "/cancel": CANCEL, "/input_items": INPUT_ITEMS}
+_QUERY: Final = re.compile(r"[!-\"$-~]{1,2048}")
 _MESSAGES_AREA: Final = re.compile(r"^[^?]*/messages(?:[/?]|$)")
 _SLASHES: Final = re.compile(r"/{2,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The endpoint of a request; `model` is set for `/v1/models/{id}`."""
+    """The endpoint of a request; `model` is set for `/v1/models/{id}`.
+
+    `stored_id` is that of the answer which the path names; `target` is what an upstream is asked for, where that
+    is not the endpoint's own path; `stream`: its query asks for a stream.
+    """
 
     endpoint: Endpoint
     model: str | None = None
     stored: StoredTarget | None = None
     """Set for what is below `/v1/files` and `/v1/batches`."""
+    stored_id: str = ""
+    target: str = ""
+    stream: bool = False
 
 
 _EXACT: Final = {(method, path): Match(one) for path, one in _BY_PATH.items() for method in one.methods}
@@ -59,12 +70,12 @@ def _path(target: str) -> str:
 
 
 def _match(method: str, target: str) -> Match | Rejection:
-    endpoint = _find(_path(target))
+    endpoint, query = _find(_path(target)), target.partition("?")[2]
     if isinstance(endpoint, Rejection):
         return endpoint
     allowed = endpoint.endpoint.methods
     if method in allowed:
-        return endpoint
+        return _with_query(endpoint, query) if query and endpoint.endpoint.takes_query else endpoint
     return _wrong_method(method, endpoint.endpoint, allowed)
 
 
@@ -79,6 +90,8 @@ def _find(path: str) -> Match | Rejection:
     full = path if path.startswith("/v1/") else "/v1" + path
     if (found := _BY_PATH.get(path) or _BY_PATH.get(full)) is not None and found is not HEALTH:
         return Match(found)
+    if (stored := _STORED.fullmatch(full)) is not None:
+        return Match(_STORED_AT[stored[2] or ""], stored_id=stored[1], target=full.removeprefix("/v1"))
     if full.startswith(MODELS + "/") and ":generateContent" not in full and ":streamGenerate" not in full:
         # Model names may contain slashes ("org/model"), plain or escaped.
         return Match(MODELS, unquote(full.removeprefix(MODELS + "/")))
@@ -96,6 +109,13 @@ def _find(path: str) -> Match | Rejection:
     if near := difflib.get_close_matches(full, _NEAR, n=1, cutoff=0.8):
         return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}. Did you mean {near[0]}?")
     return Rejection(UNKNOWN_URL, f"Unknown URL {_printable(path)}. Sluice serves {', '.join(_BY_PATH)}.")
+
+
+def _with_query(match: Match, query: str) -> Match | Rejection:
+    if _QUERY.fullmatch(query) is None:
+        return Rejection(INVALID_VALUE, "The query may have at most 2048 printable characters.")
+    target = f"{match.target or match.endpoint.upstream_path}?{query}"
+    return replace(match, target=target, stream="stream=true" in query.split("&"))
 
 
 def unknown(target: str) -> Endpoint:

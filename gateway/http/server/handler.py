@@ -162,11 +162,13 @@ class RequestHandler:
         rejection = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
         if rejection is not None:
             return rejection
+        stack = generation.stack
+        handle = stack.handle_kept if match.endpoint.keeps else stack.handle
         if call.request.stream:
             headers_of = partial(self._headers, generation, request)
             stream = StreamedCall(request, call, generation.heartbeat_s, headers_of, self.clock)
-            return await stream.run(generation.stack.handle, generation.ticker)
-        reply = await generation.stack.handle(call)
+            return await stream.run(handle, generation.ticker)
+        reply = await handle(call)
         if isinstance(reply, Rejection):
             return reply
         call.response.status, call.response.outcome, call.timing.replied_at = reply.status, reply.outcome, self.clock()
@@ -199,7 +201,7 @@ class RequestHandler:
             return head
         asked.body, asked.model, asked.spans = body, head.model, head.spans
         asked.fields, asked.read_from = head.fields, body
-        asked.stream = head.stream and endpoint.reader is not None
+        asked.stream = (head.stream or asked.stream) and endpoint.reader is not None
         timeout, heartbeat_s = header_policy.read_timeout(call.request.headers), generation.heartbeat_s
         # Each heartbeat restarts the SDK's read timeout.
         if not call.request.stream or heartbeat_s is None or timeout <= heartbeat_s:
@@ -244,7 +246,10 @@ class RequestHandler:
                 _header_value(headers, "api-key") if "api-key" in headers else None,
             ),
             headers,
+            method=request.method,
         )
+        if isinstance(match, endpoints.Match) and match.target:
+            asked.target, asked.stored_id, asked.stream = match.target, match.stored_id, match.stream
         return Call(asked, self.clock())
 
     def _headers(self, generation: Generation, request: Request, call: Call) -> str:

@@ -56,6 +56,7 @@ class ChunkReader:
     """
 
     failed = False  # a chunk that tells of a failure is an error
+    answer_id = ""  # nobody asks for it again
 
     __slots__ = (
         "_ended",

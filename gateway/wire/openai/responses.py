@@ -4,11 +4,12 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.core.endpoint import AnswerSummary, Endpoint
+from gateway.core.endpoint import AnswerSummary, Endpoint, RequestHead
 from gateway.core.errors import Rejection
 from gateway.core.tokens import TokenUsage
 from gateway.wire.openai import peek, usage
 from gateway.wire.openai.errors import OpenAIErrors
+from gateway.wire.openai.free import read_free
 from gateway.wire.openai.token_weight import response_caps
 from gateway.wire.openai.typed_events import Description, EventTypes, typed_reader
 
@@ -68,6 +69,14 @@ def read_response(body: bytes) -> AnswerSummary | None:
     return AnswerSummary(model, finish_reason(answer), tokens, error, damaged=damaged, failed=failed)
 
 
+def read_stored(body: bytes) -> AnswerSummary | None:
+    """What is known of a stored response: what it has used is paid for, and to show a failed one is no failure."""
+    answer = read_response(body)
+    if answer is not None:
+        answer.tokens, answer.failed, answer.finish = TokenUsage(), False, ""
+    return answer
+
+
 class ResponsesErrors(OpenAIErrors):
     """OpenAI's shape; the error event in a stream is flat, and has the same as an `error` member, for SDKs to raise."""
 
@@ -79,6 +88,11 @@ class ResponsesErrors(OpenAIErrors):
         return b"event: error\ndata: %b\n\n" % msgspec.json.encode(event)
 
 
+def _no_body(body: bytes, content_type: str) -> RequestHead | Rejection:
+    """What is known of a request by id: its model is that of the response."""
+    return RequestHead("", stream=False, spans=())
+
+
 RESPONSES: Final = Endpoint(
     "/v1/responses",
     "responses",
@@ -87,4 +101,41 @@ RESPONSES: Final = Endpoint(
     answer=read_response,
     caps=response_caps,
     reader=typed_reader(EVENTS),
+    keeps=True,
 )
+COMPACT: Final = Endpoint(
+    "/v1/responses/compact",
+    "responses",
+    errors=ResponsesErrors(),
+    head=peek.read_head,
+    answer=read_response,
+    caps=response_caps,
+    keeps=True,
+)
+INPUT_TOKENS: Final = Endpoint(
+    "/v1/responses/input_tokens",
+    "responses",
+    errors=ResponsesErrors(),
+    head=peek.read_head,
+    answer=read_free,
+    keeps=True,
+)
+
+
+def _by_id(rest: str, *methods: str, streams: bool = False) -> Endpoint:
+    return Endpoint(
+        f"/v1/responses/{{id}}{rest}",
+        "responses",
+        errors=ResponsesErrors(),
+        head=_no_body,
+        answer=read_stored,
+        reader=typed_reader(EVENTS, free=True) if streams else None,
+        methods=methods,
+        keeps=True,
+        takes_query=True,
+    )
+
+
+STORED: Final = _by_id("", "GET", "DELETE", streams=True)
+CANCEL: Final = _by_id("/cancel", "POST")
+INPUT_ITEMS: Final = _by_id("/input_items", "GET")

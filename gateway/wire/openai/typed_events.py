@@ -25,6 +25,7 @@ _PING: Final = "ping"
 class Description(msgspec.Struct, gc=False):
     """What is read of the object that describes an answer, or a change of it: a response, a message, its delta."""
 
+    id: Any = None
     model: Any = None
     usage: msgspec.Raw = NULL
     status: Any = None
@@ -74,11 +75,13 @@ class TypedEventReader:
 
     __slots__ = (
         "_events",
+        "_free",
         "_name",
         "_output",
         "_prefix",
         "_prefix_type",
         "_types",
+        "answer_id",
         "begun",
         "done",
         "error",
@@ -87,8 +90,11 @@ class TypedEventReader:
         "tokens",
     )
 
-    def __init__(self, types: EventTypes, encoded_name: bytes) -> None:
-        """`encoded_name` is the model that was asked for as a JSON string, quotes included."""
+    def __init__(self, types: EventTypes, encoded_name: bytes, *, free: bool = False) -> None:
+        """`encoded_name` is the model that was asked for as a JSON string, quotes included.
+
+        `free`: the stream shows an answer that is paid for; its usage is nothing, whatever it reports.
+        """
         self._types = types
         self._name = encoded_name
         self._events = sse.EventSplitter()
@@ -96,12 +102,14 @@ class TypedEventReader:
         # The last output event up to its JSON, and its type: most events of a stream begin the same.
         self._prefix = b""
         self._prefix_type = ""
+        self.answer_id = ""
         self.begun = False
         self.done = False
         self.failed = False
         self.error: bytes | None = None
         self.finish = ""
-        self.tokens: TokenUsage | None = None
+        self.tokens: TokenUsage | None = TokenUsage() if free else None
+        self._free = free
 
     def complete(self, choices: int) -> bool:
         """Whether the last event has arrived."""
@@ -192,6 +200,8 @@ class TypedEventReader:
             description = _decode_description(value)
         except (msgspec.DecodeError, RecursionError):
             return data
+        if isinstance(description.id, str):
+            self.answer_id = self.answer_id or description.id
         self._add_usage(description.usage)
         self.finish = self._types.finish(description) or self.finish
         if not isinstance(description.model, str):
@@ -202,14 +212,14 @@ class TypedEventReader:
 
     def _add_usage(self, block: msgspec.Raw) -> None:
         """Take over reported counts. A wire that reports several times reports totals, which only grow."""
-        if block is NULL or (reported := usage.tokens(block)) is None:
+        if self._free or block is NULL or (reported := usage.tokens(block)) is None:
             return
         self.tokens = reported if self.tokens is None else usage.grown(self.tokens, reported)
 
 
-def typed_reader(types: EventTypes) -> Callable[[str, bytes, bool], StreamReader]:
+def typed_reader(types: EventTypes, *, free: bool = False) -> Callable[[str, bytes, bool], StreamReader]:
     """What makes the readers of an endpoint whose events have these types."""
-    return lambda public_model, encoded_name, strip_usage: TypedEventReader(types, encoded_name)
+    return lambda public_model, encoded_name, strip_usage: TypedEventReader(types, encoded_name, free=free)
 
 
 def _fields(event: bytes) -> tuple[list[bytes], bytes, str, bool]:

@@ -1,0 +1,1 @@
+"""Stored responses: which key made each, and at which upstream it lives."""
