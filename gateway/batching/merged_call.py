@@ -151,7 +151,7 @@ class MergedCall:
         return FAILED
 
     def _distribute_failure(self, call: Call, failure: UpstreamFailure) -> None:
-        several, of_input = len(self.seal()) > 1, failure.status in PASSED_THROUGH
+        several, of_input = len(self.seal()) > 1, failure.status in PASSED_THROUGH and not failure.unknown_model
         if failure.kind is UPSTREAM_PATH_UNKNOWN:
             of_input = call.request.endpoint.internal
         if several and failure.cause != TOTAL and (of_input or classify(failure).retry_scope in ("never", "overflow")):

@@ -127,6 +127,7 @@ class UpstreamFailure(Exception):
     `details` are further members of the upstream's error, masked, where its error reaches the client.
     `logged` replaces a message that quotes the upstream in the log.
     `account_trouble`: it refuses the gateway's key, account, money or region, whatever the status.
+    `unknown_model`: it does not know the candidate's model, whose name comes from the config.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class UpstreamFailure(Exception):
         retry_after: float | None = None,
         should_retry: bool | None = None,
         account_trouble: bool = False,
+        unknown_model: bool = False,
         details: Mapping[str, object] | None = None,
         logged: str | None = None,
     ) -> None:
@@ -152,6 +154,7 @@ class UpstreamFailure(Exception):
         self.retry_after = retry_after
         self.should_retry = should_retry
         self.account_trouble = account_trouble
+        self.unknown_model = unknown_model
         self.sendings = 1
         self.details = details
         self.logged = logged

@@ -10,16 +10,16 @@ from gateway.core.clock import Clock
 from gateway.core.errors import CONNECT, LOCAL, RESET, TLS, Rejection, UpstreamFailure
 from gateway.queueing.advertised_quota import Quotas
 from gateway.resilience.circuit_breaker import CLOSED, CircuitBreaker
-from gateway.resilience.classification import PATH, classify
+from gateway.resilience.classification import MODEL, PATH, classify
 from gateway.resilience.holds import Holds
 from gateway.resilience.poison_requests import PoisonRequests
 from gateway.resilience.retry_budget import RetryBudget, client_retries
 from gateway.resilience.upstream_breakers import UpstreamBreakers
 
-_PAUSING: Final = ("rate_limited", "overloaded", "account")
+_PAUSING: Final = ("rate_limited", "overloaded", "account", MODEL)
 """Reasons after which a model, or its upstream's account, is left out for a moment."""
 _PAUSE_S: Final = 1.0
-_ACCOUNT_PAUSE_S: Final = 30.0  # nobody mends a key or pays a bill within a second
+_ACCOUNT_PAUSE_S: Final = 30.0  # nobody mends a key, pays a bill or loads a model within a second
 _MAX_PAUSE_S: Final = 60.0
 _STREAM_RESULTS: Final = {"ok": "success", "client_gone": "ignore", "shed": "ignore"}
 
@@ -159,7 +159,7 @@ class AttemptRunner:
         if classified.reason in _PAUSING:
             pause_s = failure.retry_after
             if pause_s is None:
-                pause_s = _ACCOUNT_PAUSE_S if classified.reason == "account" else _PAUSE_S
+                pause_s = _ACCOUNT_PAUSE_S if classified.reason in ("account", MODEL) else _PAUSE_S
             until = now + min(pause_s, _MAX_PAUSE_S)
             if failure.account_trouble or failure.status == HTTPStatus.PAYMENT_REQUIRED:
                 self.holds.hold_upstream(candidate, until)

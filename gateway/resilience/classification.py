@@ -56,6 +56,9 @@ _ACCOUNT: Final = Classification("fatal", "none", "elsewhere", "account")
 PATH: Final = "path"
 """The reason if an upstream does not know the path."""
 _PATH: Final = Classification("fatal", "none", "elsewhere", PATH)
+MODEL: Final = "model"
+"""The reason if an upstream does not know the model."""
+_MODEL: Final = Classification("fatal", "none", "elsewhere", MODEL)
 _RATE_LIMITED: Final = Classification("retryable", "none", "anywhere", "rate_limited")
 _OVERLOADED: Final = Classification("retryable", "none", "anywhere", "overloaded")
 _BY_STATUS: Final = {
@@ -76,7 +79,9 @@ _ODD_STATUS: Final = Classification("retryable", "none", "elsewhere", "server_er
 _OVERFLOW: Final = Classification("ignore", "none", "overflow", "overflow")
 
 REASONS: Final = tuple(
-    dict.fromkeys(row.reason for row in (*_BY_CAUSE.values(), *_BY_STATUS.values(), _PATH, _CLIENT, _SERVER, _OVERFLOW))
+    dict.fromkeys(
+        row.reason for row in (*_BY_CAUSE.values(), *_BY_STATUS.values(), _PATH, _MODEL, _CLIENT, _SERVER, _OVERFLOW)
+    )
 )
 """All values of the label `reason`."""
 
@@ -100,6 +105,8 @@ def classify(failure: UpstreamFailure) -> Classification:
         return replace(_OVERFLOW, overflow=overflow(failure.message, failure.kind.code))
     if failure.kind is UPSTREAM_PATH_UNKNOWN:
         return _PATH
+    if failure.unknown_model:
+        return _MODEL
     row = _ACCOUNT if failure.account_trouble else _of_status(failure.status or 502)
     if failure.should_retry is False and row.retry_scope == "anywhere":
         return replace(row, retry_scope="elsewhere")

@@ -54,13 +54,16 @@ STATUSES = {
 }
 
 
-def refused(status: int, *, should_retry: bool | None = None, spent: bool = False) -> UpstreamFailure:
+def refused(
+    status: int, *, should_retry: bool | None = None, spent: bool = False, unknown_model: bool = False
+) -> UpstreamFailure:
     return UpstreamFailure(
         upstream_status(status),
         "no",
         cause="status",
         status=status,
         should_retry=should_retry,
+        unknown_model=unknown_model,
         account_trouble=spent,
     )
 
@@ -94,6 +97,10 @@ def test_retry_10_a_spent_account_moves_on(status: int):
     assert row(classify(refused(status, spent=True))) == ACCOUNT
 
 
+def test_an_unknown_model_is_known_elsewhere():
+    assert row(classify(refused(404, unknown_model=True))) == ("fatal", "none", "elsewhere", "model")
+
+
 @pytest.mark.parametrize("should_retry", [None, True, False])
 def test_an_overflow_wants_a_larger_window_whatever_the_upstream_says(should_retry: bool | None):
     message = "prompt is too long: 213462 tokens > 200000 maximum"
@@ -123,6 +130,7 @@ def test_the_reasons_are_a_closed_set():
     seen |= {classify(UpstreamFailure(UPSTREAM_ERROR, "no", cause=cause)).reason for cause in CAUSES}
     seen.add(classify(UpstreamFailure(CONTEXT_LENGTH_EXCEEDED, "no", cause="status", status=400)).reason)
     seen.add(classify(UpstreamFailure(UPSTREAM_PATH_UNKNOWN, "no", cause="status", status=404)).reason)
+    seen.add(classify(refused(404, unknown_model=True)).reason)
     assert seen == set(REASONS)
     assert len(REASONS) == len(set(REASONS))
 

@@ -126,7 +126,7 @@ class Forward:
         _charge_failed(call, call.request.endpoint.answer(error))
         call.timing.answered_at = self._clock()
         # Redirects are not followed: they would forward the key.
-        return upstream.failure(exchange.status, error, exchange.headers)
+        return upstream.failure(exchange.status, error, call.routing.candidate.model, exchange.headers)
 
     async def _whole(self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route) -> Reply:
         raw = await exchange.read(self._max_answer, upstream.deadline(call))
@@ -141,7 +141,7 @@ class Forward:
             raise _invalid(upstream, "answered with something that is not a JSON object")
         if answer.error or (answer.failed_choice and not _shared(call)):
             _charge_failed(call, answer)
-            raise upstream.failure(200, body, exchange.headers)
+            raise upstream.failure(200, body, call.routing.candidate.model, exchange.headers)
         call.response.finish = answer.finish
         charge(call, answer.tokens, body, self._estimate)
         if call.batch is None and answer.model is not None and answer.model != call.request.model:
@@ -174,7 +174,7 @@ class Forward:
         answer = call.request.endpoint.answer(body)
         _charge_failed(call, answer)
         if answer is not None and (answer.error or answer.failed_choice):
-            return upstream.failure(200, body, exchange.headers)
+            return upstream.failure(200, body, call.routing.candidate.model, exchange.headers)
         return _invalid(upstream, "did not answer with an event stream")
 
 

@@ -160,7 +160,7 @@ class StreamRelay:
             self._begin(now)
             self._finish(None)
         elif self.reader.error is not None:
-            self._finish(self._upstream.failure(200, self.reader.error))
+            self._finish(self._upstream.failure(200, self.reader.error, self._call.routing.candidate.model))
         elif self._call.timing.first_token_at == 0.0 and self.reader.begun:
             self._begin(now)
 

@@ -32,6 +32,7 @@ from gateway.wire.openai import cache_salt, stream_options
 from gateway.wire.openai.account_trouble import is_account_trouble
 from gateway.wire.openai.overflow_messages import overflow
 from gateway.wire.openai.peek import UpstreamError, read_error, read_text
+from gateway.wire.openai.unknown_model import is_unknown_model
 from gateway.wire.request_body import fields_of
 
 LONGEST_ERROR = 64 * 1024
@@ -146,8 +147,13 @@ class UpstreamClient:
         """Never ask this model for usage again: it has answered without, after a refusal."""
         self._refusing.add(candidate.model)
 
-    def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> UpstreamFailure:
-        """The meaning of an error answer (`errors.upstream_status`); in a 200 the error's `code` counts."""
+    def failure(
+        self, status: int, body: bytes, model: str, headers: Mapping[str, str] | None = None
+    ) -> UpstreamFailure:
+        """The meaning of an error answer (`errors.upstream_status`); in a 200 the error's `code` counts.
+
+        `model` is the name that was sent.
+        """
         error = read_error(body) or (read_text(body) if status in _MAY_BE_TEXT else None)
         answered = f"answered with status {status}"
         wrong_path = is_wrong_path(status, None if error is None else error.message)
@@ -175,6 +181,13 @@ class UpstreamClient:
             kind = self._passed_through(status, error)
         else:
             kind = upstream_status(status)
+        unknown_model = (
+            error is not None
+            and kind.outcome == "client_error"
+            and is_unknown_model(status, error.message, model, error.code, error.type)
+        )
+        if unknown_model:  # the client sees what the upstream says, but did not choose that name
+            kind = replace(kind, outcome="upstream_error")
         return UpstreamFailure(
             kind,
             self._message(status, kind, error, answered),
@@ -184,8 +197,9 @@ class UpstreamClient:
             retry_after=wait,
             should_retry=_should_retry(headers),
             account_trouble=account,
+            unknown_model=unknown_model,
             details=self._details(error) if kind.outcome == "client_error" else None,
-            logged=self._logged(told, kind, error, answered),
+            logged=self._logged(told, kind, error, answered, wait, model if unknown_model else ""),
         )
 
     def _details(self, error: UpstreamError | None) -> Mapping[str, object] | None:
@@ -208,12 +222,19 @@ class UpstreamClient:
             return message or f"Upstream `{self.name}` refused the request."
         return f"Upstream `{self.name}` {answered}{f': {message}' if message else '.'}"
 
-    def _logged(self, status: int, kind: ErrorKind, error: UpstreamError | None, answered: str) -> str:
-        """The message for the log: an upstream's words only where they are about the account, not the request."""
+    def _logged(
+        self, status: int, kind: ErrorKind, error: UpstreamError | None, answered: str, wait: float | None, unknown: str
+    ) -> str:
+        """The message for the log: an upstream's words only where they are about the account, not the request.
+
+        `wait` is the time that it asks for, in seconds; `unknown` a model that it does not know.
+        """
+        if unknown:
+            return f"Upstream `{self.name}` {answered}: it does not know the model `{unknown}`."
         if kind is UPSTREAM_PATH_UNKNOWN:
             return f"Upstream `{self.name}` {answered}: it does not know the path; see its base_url."
         if kind is not UPSTREAM_AUTH_FAILED:
-            return f"Upstream `{self.name}` {answered}."
+            return f"Upstream `{self.name}` {answered}" + (f" and asks to wait {wait:g} s." if wait else ".")
         words = self._redact(error.message)[:_LOGGED_WORDS] if error is not None else ""
         refused = f"Upstream `{self.name}` refused the gateway's own credentials or account (status {status})"
         return f"{refused}: {words}" if words else f"{refused}."
