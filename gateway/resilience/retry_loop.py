@@ -251,10 +251,13 @@ class RetryLoop:
         if self._permit:
             self._next = NextAttempt(candidate, self._route, now)
             return None
+        message = f"Upstream `{candidate.upstream}` has failed repeatedly and is left alone for a moment."
+        last = self._attempt.health[candidate.upstream].breakers.failures.sentence
         return Rejection(
             UPSTREAM_UNAVAILABLE,
-            f"Upstream `{candidate.upstream}` has failed repeatedly and is left alone for a moment.",
+            message,
             retry_after=max(0.001, breaker.wait(now)),
+            logged=f"{message} Its last failure: {last}" if last else None,
         )
 
     def _again_at(self, classified: Classification, now: float) -> float | None:

@@ -13,6 +13,7 @@ import msgspec
 from gateway.core.call import Call
 from gateway.core.errors import Rejection
 from gateway.core.units import NANO, usd
+from gateway.telemetry.settings_of import settings_of
 
 _MAX_MODEL_CHARACTERS: Final = 128
 """Characters logged of a model name that the config does not know."""
@@ -65,6 +66,7 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     error: str = ""
     failures: list[str] = []
     reason: str = ""
+    see: str = ""
 
 
 def record_of(call: Call, now: float) -> AccessRecord:
@@ -117,6 +119,9 @@ def _add_error(record: AccessRecord, call: Call, error: Rejection) -> None:
         record.failures = [f"{each.upstream}/{each.model} {each.result}" for each in call.failures]
         reason = call.failures[-1].sentence[:_MAX_SENTENCE]
         record.reason = reason if reason != record.error else ""
+    result, upstream = (call.failures[-1].result, call.failures[-1].upstream) if call.failures else ("", "")
+    names = {"key": call.caller.name, "model": call.routing.route.name, "upstream": upstream}
+    record.see = settings_of(record.code, result, names)
 
 
 def _add_usage(record: AccessRecord, call: Call) -> None:
@@ -183,6 +188,7 @@ def _text_fields(record: AccessRecord) -> tuple[tuple[str, object], ...]:
         ("failures", record.failures and json.dumps(", ".join(record.failures))),
         ("error", record.error and json.dumps(record.error)),
         ("reason", record.reason and json.dumps(record.reason)),
+        ("see", record.see and json.dumps(record.see)),
     )
 
 

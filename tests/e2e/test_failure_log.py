@@ -137,6 +137,21 @@ TABLE = {
 }
 
 
+SEES = {
+    "upstream_key": "upstreams.local.api_key",
+    "no_money": "upstreams.local.api_key",
+    "no_right": "upstreams.local.api_key",
+    "too_many": "upstreams.local.rate",
+    "wrong_path": "upstreams.local.base_url",
+    "garbage": "upstreams.local.base_url",
+    "refused": "upstreams.local.base_url",
+    "no_tls": "upstreams.local.base_url, upstreams.local.ca_file",
+    "unknown_model": "models",
+    "forbidden_model": "keys.team-b.models",
+}
+"""The settings that the lines point at."""
+
+
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """The lines of the access log."""
@@ -192,6 +207,7 @@ async def test_the_log_says_why(
     assert (line["level"], line["code"]) == (failure.level, failure.code)
     assert failure.says in line["error"]
     assert line.get("failures", []) == [] if not failure.failures else failure.failures in line["failures"][-1]
+    assert line.get("see", "") == SEES.get(name, "")
     text = json.dumps(line)
     for secret in (PROMPT, KEY, OTHER_KEY, UPSTREAM_KEY, "sk-abcdef", "gw-wrong", "127.0.0.1"):
         assert secret not in text
@@ -209,6 +225,29 @@ async def test_each_attempt_is_named_and_success_after_one_too(
     assert (await call(gateway.port, "POST", CHAT, S0)).status == 200
     await gateway.counted("sluice_requests_total", 2)
     assert (lines[1]["level"], lines[1]["failures"]) == ("info", ["local/up-small server_error 500"])
+
+
+async def test_while_a_breaker_is_open_the_lines_say_what_opened_it(
+    start_gateway: StartGateway, lines: list[dict[str, Any]]
+) -> None:
+    gateway = await start_gateway(settings(DEAD, upstream={"breaker": {"failures": 1}}))
+    for _ in range(2):
+        await call(gateway.port, "POST", CHAT, C0)
+    await gateway.counted("sluice_requests_total", 2)
+    assert lines[1]["error"] == (
+        "Upstream `local` has failed repeatedly and is left alone for a moment. "
+        "Its last failure: Upstream `local` cannot be reached: connection refused."
+    )
+
+
+async def test_an_upstream_s_wait_is_in_the_line(
+    upstream: FaultUpstream, start_gateway: StartGateway, lines: list[dict[str, Any]]
+) -> None:
+    gateway = await start_gateway(settings(upstream.url))
+    upstream.always(replies.error(429, headers=[("retry-after", "20")]))
+    await call(gateway.port, "POST", CHAT, C0)
+    await gateway.counted("sluice_requests_total", 1)
+    assert lines[0]["error"] == "Upstream `local` answered with status 429 and asks to wait 20 s."
 
 
 FAILED = ["local/up-embed server_error 500"]
