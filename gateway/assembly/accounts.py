@@ -1,7 +1,7 @@
 """The accounts of the keys and the usage ledger, which outlive reloads and restarts."""
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 
 from gateway.assembly.upstreams import key_limits
 from gateway.config import model as cfg
@@ -11,6 +11,7 @@ from gateway.core.call import Call
 from gateway.core.caller import KeyLimits, LimitAccount, LimitStatus
 from gateway.core.clock import Clock
 from gateway.http.server.admin import AdminUnavailable, View
+from gateway.http.server.paced import LongArray
 from gateway.http.ticker import Ticker
 from gateway.limits.account import Account
 from gateway.limits.gcra import Meter
@@ -21,14 +22,15 @@ from gateway.usage.accounting import AttemptRecorder, LedgerEntries
 from gateway.usage.ledger import Ledger
 from gateway.usage.redis_store import RedisUsageStore
 from gateway.usage.sqlite_store import SqliteUsageStore
-from gateway.usage.store import UsageStore, UsageUnavailable, report
+from gateway.usage.store import FIRST, NAMES, UsageRow, UsageStore, UsageUnavailable, row_json
 
 _DAYS = 30
+_PAGE = 1000
 _LONGEST_REPORT = 3660
 
 
 class UsageReport:
-    """Answers `/admin/usage?days=30&key=NAME`."""
+    """Answers `/admin/usage?days=30&key=NAME&by=key,model`."""
 
     def __init__(self, usage: Ledger | UsageStore | None, calendar: Calendar, clock: Clock) -> None:
         self._usage = usage
@@ -39,15 +41,46 @@ class UsageReport:
         """The rows, newest day first, or an object with `error`."""
         if self._usage is None:
             return {"error": "usage is not recorded; set usage.store to sqlite or redis"}
-        days = query.get("days", str(_DAYS))
+        days, key, by = query.get("days", str(_DAYS)), query.get("key"), query.get("by")
         if not (days.isascii() and days.isdigit() and 1 <= int(days[:9]) <= _LONGEST_REPORT):
             return {"error": f"days must be a whole number from 1 to {_LONGEST_REPORT}"}
+        names = NAMES if by is None else tuple(by.split(","))
+        if not set(names) <= set(NAMES):
+            return {"error": f"by must be some of {', '.join(NAMES)}, separated by commas"}
         now = self._clock()
+        wanted = [self._calendar.before(now, ago) for ago in range(int(days))]
         try:
-            rows = await self._usage.rows(self._calendar.before(now, int(days) - 1), self._calendar.day(now))
+            if by is not None:
+                return _sums(await self._usage.totals(wanted[-1], wanted[0], names, key), names)
+            pages = _pages(self._usage, wanted, key)
+            first: list[UsageRow] = await anext(pages, [])
         except UsageUnavailable as error:
             return AdminUnavailable(str(error))
-        return report(rows, query.get("key"))
+        return LongArray(_rows(first, pages))
+
+
+def _sums(rows: Iterable[UsageRow], names: Collection[str]) -> LongArray:
+    in_order = sorted(sorted(rows), key=lambda row: row.day, reverse=True)
+    return LongArray(row_json(row, names) for row in in_order)
+
+
+async def _pages(usage: Ledger | UsageStore, days: Iterable[str], key: str | None) -> AsyncIterator[list[UsageRow]]:
+    """The rows of these days, a bounded number at a time."""
+    for day in days:
+        after, more = FIRST, True
+        while more:
+            rows, more = await usage.page(day, after, _PAGE, key)
+            if rows:
+                after = rows[-1][1:4]
+                yield rows
+
+
+async def _rows(first: list[UsageRow], pages: AsyncIterator[list[UsageRow]]) -> AsyncIterator[object]:
+    for row in first:
+        yield row_json(row)
+    async for rows in pages:
+        for row in rows:
+            yield row_json(row)
 
 
 class Accounts:

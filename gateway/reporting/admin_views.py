@@ -40,7 +40,7 @@ class SavingsView:
         try:
             today = self._calendar.day(self._clock())
             period = last_days(query.get("days", str(DAYS)), today, config.server.timezone)
-            usage = await self._usage.snapshot(period.first, period.last)
+            usage = await self._usage.summary(period.first, period.last)
         except PeriodError as error:
             return {"error": str(error)}
         except UsageUnavailable as error:

@@ -1,14 +1,13 @@
 """The figures of a savings report, exact, with money in nano-dollars."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gateway.reporting.period import Period
 from gateway.reporting.sources import Machine, Priced
-from gateway.usage.savings import BASELINE, CALL_PARTS, Alternative, Saving
+from gateway.usage.savings import BASELINE, CALL_PARTS, Saving
 from gateway.usage.savings_breakdown import Part, Single, actual, baseline, best_singles, parts, total
-from gateway.usage.store import UsageRow, UsageSnapshot
+from gateway.usage.store import AlternativeSum, UsageRow, UsageSummary, UsageSums
 
 
 class ReportLine(NamedTuple):
@@ -79,13 +78,13 @@ class ReportFigures(NamedTuple):
 
 
 def figures(
-    usage: UsageSnapshot, period: Period, prices: Sequence[Priced] = (), machines: Sequence[Machine] = ()
+    usage: UsageSummary, period: Period, prices: Sequence[Priced] = (), machines: Sequence[Machine] = ()
 ) -> ReportFigures:
     """Compute the figures of a period."""
-    sums = total(usage.savings)
-    singles = best_singles(usage.savings, usage.alternatives)
+    sums = total(usage.models.savings)
+    singles = best_singles(usage.models.savings, usage.alternatives)
     costs = [single.cost for single in singles.values() if single is not None]
-    rows = usage.rows
+    rows = usage.models.rows
     requests = sum(row.requests for row in rows)
     return ReportFigures(
         period,
@@ -103,22 +102,19 @@ def figures(
         sum(costs) if len(costs) == len(singles) else None,
         sum(row.cost for row in rows) - actual(sums),
         singles,
-        _lines(usage, lambda entry: entry.model),
-        _lines(usage, lambda entry: entry.key),
+        _lines(usage.models, lambda entry: entry.model),
+        _lines(usage.keys, lambda entry: entry.key),
         _declared(usage.alternatives),
         prices,
         machines,
     )
 
 
-def _lines(usage: UsageSnapshot, name: Callable[[UsageRow | Saving], str]) -> list[ReportLine]:
-    requests: dict[str, int] = defaultdict(int)
-    for row in usage.rows:
-        requests[name(row)] += row.requests
-    groups: dict[str, list[Saving]] = defaultdict(list)
-    for saving in usage.savings:
-        groups[name(saving)].append(saving)
-    return [_line(group, requests[group], total(groups[group])) for group in sorted({*requests, *groups})]
+def _lines(usage: UsageSums, name: Callable[[UsageRow | Saving], str]) -> list[ReportLine]:
+    requests = {name(row): row.requests for row in usage.rows}
+    savings = {name(saving): saving for saving in usage.savings}
+    nothing = Saving("", "", "", "")
+    return [_line(each, requests.get(each, 0), savings.get(each, nothing)) for each in sorted({*requests, *savings})]
 
 
 def _line(name: str, requests: int, sums: Saving) -> ReportLine:
@@ -126,18 +122,10 @@ def _line(name: str, requests: int, sums: Saving) -> ReportLine:
     return ReportLine(name, requests, *counts, baseline(sums), actual(sums))
 
 
-def _declared(alternatives: Iterable[Alternative]) -> list[DeclaredBaseline]:
-    by_name: dict[tuple[str, str], list[Alternative]] = defaultdict(list)
-    for alternative in alternatives:
-        if alternative.role == BASELINE:
-            by_name[alternative.model, alternative.name].append(alternative)
-    return [
-        DeclaredBaseline(
-            model,
-            name,
-            min(entry.day for entry in entries),
-            max(entry.day for entry in entries),
-            sum(entry.requests for entry in entries),
-        )
-        for (model, name), entries in sorted(by_name.items())
-    ]
+def _declared(alternatives: Iterable[AlternativeSum]) -> list[DeclaredBaseline]:
+    declared = (
+        DeclaredBaseline(one.model, one.name, one.day, one.last_day, one.requests)
+        for one in alternatives
+        if one.role == BASELINE
+    )
+    return sorted(declared)

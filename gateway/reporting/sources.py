@@ -9,7 +9,7 @@ from gateway.config.model import Config
 from gateway.core.tokens import Price
 from gateway.pricing.resolver import CONFIG, Pricing
 from gateway.reporting.period import Period
-from gateway.usage.store import UsageSnapshot
+from gateway.usage.store import UsageSummary
 
 _HOUR = 3600
 
@@ -61,7 +61,7 @@ def _differ(a: Price, b: Price) -> bool:
     return any(abs(x - y) * 100 > max(x, y) for x, y in pairs if x is not None and y is not None)
 
 
-def machines(config: Config, usage: UsageSnapshot, period: Period, now: float) -> Iterator[Machine]:
+def machines(config: Config, usage: UsageSummary, period: Period, now: float) -> Iterator[Machine]:
     """Yield the upstreams with a price per hour; their hours count from the first call until `now` (Unix seconds)."""
     began = now if usage.first_call is None else usage.first_call
     seconds = max(0.0, min(now, period.ends) - max(began, period.begins))

@@ -8,7 +8,7 @@ Only that task writes, and nothing cancels it, so the outcome of every write is 
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from gateway.core.call import TokenUsage
@@ -16,15 +16,21 @@ from gateway.core.clock import Clock, unix
 from gateway.telemetry.logging import logger
 from gateway.usage.savings import Alternative, Saving, SavingsTotals
 from gateway.usage.store import (
+    Names,
     UsageBatch,
     UsageEntry,
+    UsagePage,
     UsageRefused,
     UsageRow,
     UsageSnapshot,
     UsageStore,
+    UsageSummary,
     UsageUnavailable,
     earliest,
     flat,
+    grouped,
+    joined,
+    summary,
     summed,
 )
 
@@ -123,23 +129,37 @@ class Ledger:
                     spent[row.key] += row.cost
         return dict(spent)
 
-    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
-        """Return the rows of these days, unwritten ones included. Raises UsageUnavailable."""
+    async def page(self, day: str, after: Names, limit: int, key: str | None = None) -> UsagePage:
+        """Return a page of a day's rows as a store does, unwritten ones included. Raises UsageUnavailable."""
         async with self._write_lock:
-            stored = await self._store.rows(first_day, last_day)
-            return summed(UsageRow, [*stored, *_between(self._unwritten().rows, first_day, last_day)])
+            stored = await self._store.page(day, after, limit, key)
+            rows = [row for row in self._unwritten().rows if row.day == day and key in (None, row.key)]
+        until = stored.rows[-1][1:4] if stored.more else None
+        rows = [row for row in rows if after < row[1:4] and (until is None or row[1:4] <= until)]
+        return UsagePage(sorted(summed(UsageRow, [*stored.rows, *rows])), stored.more)
 
-    async def snapshot(self, first_day: str, last_day: str) -> UsageSnapshot:
-        """Return rows and savings of these days, unwritten ones included. Raises UsageUnavailable."""
+    async def totals(
+        self, first_day: str, last_day: str, by: Collection[str], key: str | None = None
+    ) -> list[UsageRow]:
+        """Return sums as a store does, unwritten ones included. Raises UsageUnavailable."""
         async with self._write_lock:
-            stored, unwritten = await self._store.snapshot(first_day, last_day), self._unwritten()
-            days = first_day, last_day
-            return UsageSnapshot(
-                summed(UsageRow, [*stored.rows, *_between(unwritten.rows, *days)]),
-                summed(Saving, [*stored.savings, *_between(unwritten.savings, *days)]),
-                summed(Alternative, [*stored.alternatives, *_between(unwritten.alternatives, *days)]),
-                earliest(stored.first_call, unwritten.first_call),
+            stored = await self._store.totals(first_day, last_day, by, key)
+            rows = _between(self._unwritten().rows, first_day, last_day)
+            unwritten = [row for row in rows if key in (None, row.key)]
+        return summed(UsageRow, [*stored, *grouped(unwritten, by)])
+
+    async def summary(self, first_day: str, last_day: str) -> UsageSummary:
+        """Return the sums of these days, unwritten ones included. Raises UsageUnavailable."""
+        async with self._write_lock:
+            stored, (rows, savings, alternatives, first_call) = (
+                await self._store.summary(first_day, last_day),
+                self._unwritten(),
             )
+        days = first_day, last_day
+        unwritten = UsageSnapshot(
+            list(_between(rows, *days)), list(_between(savings, *days)), list(_between(alternatives, *days)), first_call
+        )
+        return joined(stored, summary(unwritten))
 
     async def stop(self) -> None:
         """Write the rest with one try, close the store, and log what is lost.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from importlib import resources
@@ -15,7 +15,21 @@ from redis.exceptions import ConnectionError, MovedError, ReadOnlyError, RedisEr
 from gateway.core.units import Secret
 from gateway.redis.servers import MAX_HOPS, RedisServers
 from gateway.usage.savings import Alternative, Saving
-from gateway.usage.store import UsageBatch, UsageEntry, UsageRow, UsageSnapshot, UsageUnavailable, flat
+from gateway.usage.store import (
+    Names,
+    UsageBatch,
+    UsageEntry,
+    UsagePage,
+    UsageRow,
+    UsageSnapshot,
+    UsageSummary,
+    UsageUnavailable,
+    flat,
+    grouped,
+    joined,
+    summary,
+    summed,
+)
 
 # Seconds for which an accepted batch's marker lasts: longer than any outage after which it is sent again.
 _MARKER_TTL_S: Final = 7 * 86400
@@ -75,36 +89,48 @@ class RedisUsageStore:
     async def spent(self, day: str) -> dict[str, int]:
         """Return nano-dollars by key."""
         spent: dict[str, int] = defaultdict(int)
-        for row in await self.rows(day, day):
+        for row in await self._run(lambda client: self._rows(client, day)):
             spent[row.key] += row.cost
         return dict(spent)
 
-    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
-        """Return the rows of these days."""
+    async def page(self, day: str, after: Names, limit: int, key: str | None = None) -> UsagePage:
+        """Return all rows of a day after these names: a hash has no order to begin in the middle of."""
+        rows = await self._run(lambda client: self._rows(client, day))
+        return UsagePage(sorted(row for row in rows if row[1:4] > after and key in (None, row.key)), False)
+
+    async def totals(
+        self, first_day: str, last_day: str, by: Collection[str], key: str | None = None
+    ) -> list[UsageRow]:
+        """Return the sums by the names in `by`; other names are empty. Of one key if `key` is given."""
 
         async def read(client: Redis) -> list[UsageRow]:
-            rows: list[UsageRow] = []
+            sums: list[UsageRow] = []
             for day in await self._days(client, first_day, last_day):
-                rows += _USAGE.entries(day, await _do(client, "HGETALL", _USAGE.key(self._tag, day)))
-            return rows
+                rows = [row for row in await self._rows(client, day) if key in (None, row.key)]
+                sums = summed(UsageRow, [*sums, *grouped(rows, by)])
+            return sums
 
         return await self._run(read)
 
-    async def snapshot(self, first_day: str, last_day: str) -> UsageSnapshot:
-        """Return rows and savings of these days; each day is read atomically."""
+    async def _rows(self, client: Redis, day: str) -> list[UsageRow]:
+        return _USAGE.entries(day, await _do(client, "HGETALL", _USAGE.key(self._tag, day)))
 
-        async def read(client: Redis) -> UsageSnapshot:
-            snapshot = UsageSnapshot([], [], [], await self._first_call(client))
+    async def summary(self, first_day: str, last_day: str) -> UsageSummary:
+        """Return the sums of these days; each day is read atomically."""
+
+        async def read(client: Redis) -> UsageSummary:
+            sums = summary(UsageSnapshot([], [], [], await self._first_call(client)))
             for day in await self._days(client, first_day, last_day):
                 transaction = client.pipeline(transaction=True)
                 queue: Callable[..., object] = transaction.execute_command  # untyped in redis-py
                 for key in self._hashes(day):
                     queue("HGETALL", key)
                 rows, savings, alternatives = await transaction.execute()
-                snapshot.rows.extend(_USAGE.entries(day, rows))
-                snapshot.savings.extend(_SAVINGS.entries(day, savings))
-                snapshot.alternatives.extend(_ALTERNATIVES.entries(day, alternatives))
-            return snapshot
+                snapshot = UsageSnapshot(
+                    _USAGE.entries(day, rows), _SAVINGS.entries(day, savings), _ALTERNATIVES.entries(day, alternatives)
+                )
+                sums = joined(sums, summary(snapshot))
+            return sums
 
         return await self._run(read)
 

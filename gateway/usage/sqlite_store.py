@@ -4,18 +4,22 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
 from urllib.parse import quote
 
 from gateway.usage.savings import Alternative, Saving
 from gateway.usage.store import (
+    AlternativeSum,
+    Names,
     UsageBatch,
     UsageEntry,
+    UsagePage,
     UsageRefused,
     UsageRow,
-    UsageSnapshot,
+    UsageSummary,
+    UsageSums,
     UsageUnavailable,
     flat,
 )
@@ -75,19 +79,48 @@ class _Table(Generic[UsageEntry]):
             INSERT INTO {name} ({named}) VALUES ({", ".join("?" for _ in columns)})
             ON CONFLICT ({", ".join(columns[:4])}) DO UPDATE SET {sums}
         """
-        self._select = f"SELECT {named} FROM {name} WHERE day BETWEEN ? AND ?"
+        order = ", ".join(columns[1:4])
+        self._page = f"""
+            SELECT {named} FROM {name}
+            WHERE day = :day AND ({order}) > (:a, :b, :c) AND (:key IS NULL OR key = :key)
+            ORDER BY {order} LIMIT :limit
+        """
+        self._table = name
+        self._names = columns[:4]
+        self._sums = ", ".join(f"sum({column})" for column in columns[4:])
         self._make: Callable[..., UsageEntry] = make
 
     def add(self, connection: sqlite3.Connection, entries: Iterable[UsageEntry]) -> None:
         connection.executemany(self._add, map(flat, entries))
 
-    def find(self, connection: sqlite3.Connection, days: tuple[str, str]) -> list[UsageEntry]:
-        return [self._make(*values) for values in connection.execute(self._select, days)]
+    def page(
+        self, connection: sqlite3.Connection, day: str, after: Names, limit: int, key: str | None
+    ) -> list[UsageEntry]:
+        found = connection.execute(
+            self._page, {"day": day, "limit": limit, "key": key, **dict(zip("abc", after, strict=True))}
+        )
+        return [self._make(*values) for values in found]
+
+    def sums(
+        self, connection: sqlite3.Connection, days: tuple[str, str], by: Collection[str], key: str | None = None
+    ) -> list[UsageEntry]:
+        """The sums by the names in `by`; other names are empty."""
+        names = ", ".join(name if name in by else "''" for name in self._names)
+        query = f"""
+            SELECT {names}, {self._sums} FROM {self._table}
+            WHERE day BETWEEN ? AND ? AND ? IN ('', {self._names[1]})
+            GROUP BY {", ".join(name for name in self._names if name in by)}
+        """
+        return [self._make(*values) for values in connection.execute(query, (*days, key or ""))]
 
 
 _USAGE: Final = _Table[UsageRow]("usage", UsageRow, UsageRow._fields)
 _SAVINGS: Final = _Table[Saving]("savings", Saving, Saving.__struct_fields__)
 _ALTERNATIVES: Final = _Table[Alternative]("alternatives", Alternative, Alternative.__struct_fields__)
+_ALTERNATIVE_SUMS: Final = """
+    SELECT min(day), model, role, name, sum(requests), sum(nano_usd), max(day) FROM alternatives
+    WHERE day BETWEEN ? AND ? GROUP BY model, role, name
+"""
 _BEGIN: Final = """
     INSERT INTO ledger SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM ledger WHERE first_call <= ?1)
 """
@@ -118,25 +151,31 @@ class SqliteUsageStore:
         query = "SELECT key, sum(nano_usd) FROM usage WHERE day = ? GROUP BY key"
         return dict(await self._run(lambda connection: connection.execute(query, [day]).fetchall()))
 
-    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
-        """Return the rows of these days."""
-        days = first_day, last_day
-        return await self._run(lambda connection: _USAGE.find(connection, days))
+    async def page(self, day: str, after: Names, limit: int, key: str | None = None) -> UsagePage:
+        """Return at most `limit` rows of a day, those after these names; of one key if `key` is given."""
+        rows = await self._run(lambda connection: _USAGE.page(connection, day, after, limit, key))
+        return UsagePage(rows, len(rows) == limit)
 
-    async def snapshot(self, first_day: str, last_day: str) -> UsageSnapshot:
-        """Return rows and savings of these days, read in one transaction."""
+    async def totals(
+        self, first_day: str, last_day: str, by: Collection[str], key: str | None = None
+    ) -> list[UsageRow]:
+        """Return the sums by the names in `by`; other names are empty. Of one key if `key` is given."""
+        return await self._run(lambda connection: _USAGE.sums(connection, (first_day, last_day), by, key))
+
+    async def summary(self, first_day: str, last_day: str) -> UsageSummary:
+        """Return the sums of these days, read in one transaction."""
         days = first_day, last_day
 
-        def read(connection: sqlite3.Connection) -> UsageSnapshot:
+        def read(connection: sqlite3.Connection) -> UsageSummary:
             connection.execute("BEGIN")
-            snapshot = UsageSnapshot(
-                _USAGE.find(connection, days),
-                _SAVINGS.find(connection, days),
-                _ALTERNATIVES.find(connection, days),
-                connection.execute("SELECT min(first_call) FROM ledger").fetchone()[0],
+            models, keys = (
+                UsageSums(_USAGE.sums(connection, days, [by]), _SAVINGS.sums(connection, days, [by]))
+                for by in ("model", "key")
             )
+            alternatives = [AlternativeSum(*values) for values in connection.execute(_ALTERNATIVE_SUMS, days)]
+            first_call = connection.execute("SELECT min(first_call) FROM ledger").fetchone()[0]
             connection.execute("COMMIT")
-            return snapshot
+            return UsageSummary(models, keys, alternatives, first_call)
 
         return await self._run(read)
 

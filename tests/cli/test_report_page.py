@@ -21,7 +21,7 @@ from gateway.reporting.period import Period
 from gateway.reporting.sources import Machine, Priced, machines, prices
 from gateway.usage.savings import BASELINE, CALL_PARTS, CANDIDATE, Alternative, Saving
 from gateway.usage.savings_breakdown import Single
-from gateway.usage.store import UsageRow, UsageSnapshot
+from gateway.usage.store import UsageRow, UsageSnapshot, summary
 
 DAY = "2026-11-29"
 PERIOD = Period("2026-11-28", "2026-11-30", "Asia/Seoul")
@@ -64,7 +64,7 @@ def report(of: UsageSnapshot | None = None) -> ReportFigures:
         Priced("small", "paid", "up|small", price, "config"),
         Priced("odd", "new", "new", None, "unknown"),
     ]
-    return figures(usage() if of is None else of, PERIOD, priced)
+    return figures(summary(usage() if of is None else of), PERIOD, priced)
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -185,12 +185,12 @@ def test_a_model_that_no_single_candidate_could_serve_has_no_best_single():
 
 def test_machine_costs_are_listed_beside_the_savings():
     machine = Machine("local", 2 * NANO, 24.0)
-    found = figures(usage(), PERIOD, [Priced("small", "bare", "s", Price(0, 0, 0), "self-hosted")], [machine])
+    found = figures(summary(usage()), PERIOD, [Priced("small", "bare", "s", Price(0, 0, 0), "self-hosted")], [machine])
     page = Page(found, "en").text()
     assert "- local: 2 USD an hour for 24 hours, 48.0000 USD" in page
     assert "Including it, 41.0000 USD more was paid than at the baseline." in page
     assert "`bare` has a token price of 0 and no `gpu_hour_usd`" in page
-    cheap = figures(usage(), PERIOD, [], [machine._replace(hourly=NANO // 8, hours=1.25)])
+    cheap = figures(summary(usage()), PERIOD, [], [machine._replace(hourly=NANO // 8, hours=1.25)])
     page = Page(cheap, "en").text()
     assert "- local: 0.125 USD an hour for 1.25 hours, 0.1563 USD" in page
     assert "Including it, 6.8438 USD less was paid than at the baseline." in page
@@ -279,6 +279,6 @@ def test_a_configured_price_that_differs_from_the_catalogue_is_listed(tmp_path: 
     assert config is not None
     found = list(prices(config, Pricing(lambda: 1_800_000_000.0)))
     assert [(one.model, one.listed is not None) for one in found] == [("same", False), ("other", True)]
-    page = Page(figures(usage(), PERIOD, found), "en").text()
+    page = Page(figures(summary(usage()), PERIOD, found), "en").text()
     assert page.count("The configured price of `gpt-4o` at openai differs from that of genai-prices") == 1
     assert "2.5 in, 10 out, 1.25 cached" in page

@@ -14,6 +14,9 @@ from doubles.settings import AUTH, settings
 from doubles.upstream import FaultUpstream
 from doubles.vocabulary import C0, CHAT, E0, EMBEDDINGS, S0, ask
 
+from gateway.usage.sqlite_store import SqliteUsageStore
+from gateway.usage.store import UsageBatch, UsageRow
+
 PRICE = {"input": 1, "output": 2}
 TODAY = "2026-11-18"
 
@@ -62,6 +65,41 @@ async def test_by_day_key_and_model(gateway: InProcessGateway, upstream: FaultUp
     assert await usage(gateway.admin_port) == [embedded, mine, others]
     assert await usage(gateway.admin_port, "?key=team-b") == [others]
     assert await usage(gateway.admin_port, "?key=nobody") == []
+
+
+async def test_sums_by_some_of_the_names(
+    gateway: InProcessGateway, upstream: FaultUpstream, clock: FrozenClock
+) -> None:
+    for key, days in ((AUTH, 1), (OTHER, 0), (OTHER, 0)):
+        upstream.reply(used(100, 10))
+        await asked(gateway.port, key=key)
+        clock.passes(days * 24 * 3600)
+    by_key = await usage(gateway.admin_port, "?by=key")
+    assert [(one["key"], one["requests"], one["input"], one["cost_usd"]) for one in by_key] == [
+        ("team-a", 1, 100, "0.00012"),
+        ("team-b", 2, 200, "0.00024"),
+    ]
+    assert {"day", "model", "upstream"}.isdisjoint(by_key[0])
+    by_day = await usage(gateway.admin_port, "?by=day,model")
+    assert [(one["day"], one["model"], one["requests"]) for one in by_day] == [
+        ("2026-11-19", "m-small", 2),
+        (TODAY, "m-small", 1),
+    ]
+    assert [one["requests"] for one in await usage(gateway.admin_port, "?by=upstream&key=team-b&days=1")] == [2]
+    for wrong in ("?by=", "?by=cost", "?by=key,"):
+        assert "by must be some of" in (await usage(gateway.admin_port, wrong))["error"]
+
+
+async def test_more_rows_than_are_read_at_once(
+    gateway: InProcessGateway, config: dict[str, Any], upstream: FaultUpstream
+) -> None:
+    await asked(gateway.port)
+    store = SqliteUsageStore(config["usage"]["path"])
+    stored = [UsageRow(TODAY, f"key-{number:04}", "m", "u", 1, 2, 3, 4, 5, 6) for number in range(2500)]
+    await store.add(UsageBatch("1", tuple(stored)))
+    await store.close()
+    rows = await usage(gateway.admin_port)
+    assert [one["key"] for one in rows] == [*(one.key for one in stored), "team-a"]
 
 
 async def test_newest_day_first_and_as_many_as_asked_for(

@@ -11,6 +11,7 @@ from accounts import DAY, Clocks, Process
 from doubles.redis_cluster import RedisCluster, RedisSentinel, cluster_node, until
 from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
+from kit.usage import rows
 
 from gateway.cache.redis_store import RedisCacheStore
 from gateway.cache.store import CacheEntry
@@ -72,8 +73,8 @@ async def test_the_cache_and_usage_work_on_every_node(cluster: RedisCluster, nod
     usage = RedisUsageStore(Secret(cluster.nodes[node].url), f"n{node}", 5.0)
     await usage.open()
     await asyncio.gather(*(usage.add(UsageBatch(str(number), (ROW,))) for number in range(4)))
-    assert [row.requests for row in await usage.rows(DAY, DAY)] == [4]
-    assert len((await usage.snapshot(DAY, DAY)).rows) == 1
+    assert [row.requests for row in await rows(usage, DAY, DAY)] == [4]
+    assert len((await usage.summary(DAY, DAY)).keys.rows) == 1
     await usage.close()
     assert set(counted) <= {"noscript"}
 
@@ -153,7 +154,7 @@ async def test_sentinels_name_the_master_also_after_a_failover(
         await usage.add(UsageBatch("2", (ROW,)))
     await usage.add(UsageBatch("2", (ROW,)))
     # A master that dies may take its last write with it.
-    assert [row.requests for row in await usage.rows(DAY, DAY)] in ([1], [2])
+    assert [row.requests for row in await rows(usage, DAY, DAY)] in ([1], [2])
     await usage.close()
     await process.limits.stop()
 

@@ -5,11 +5,12 @@ import logging
 
 import pytest
 from doubles.waiting import eventually
+from kit.usage import rows
 
 from gateway.core.call import TokenUsage
 from gateway.core.units import usd
 from gateway.usage.ledger import Ledger
-from gateway.usage.store import UsageBatch, UsageRefused, UsageRow, UsageUnavailable, report
+from gateway.usage.store import Names, UsageBatch, UsagePage, UsageRefused, UsageRow, UsageUnavailable, row_json
 
 DAY = "2026-11-29"
 NEXT_DAY = "2026-11-30"
@@ -34,15 +35,16 @@ class MemoryStore:
         rows = [row for row in self.stored() if row.day == day]
         return {row.key: sum(one.cost for one in rows if one.key == row.key) for row in rows}
 
-    async def rows(self, first_day: str, last_day: str) -> list[UsageRow]:
+    async def page(self, day: str, after: Names, limit: int, key: str | None = None) -> UsagePage:
         self._check()
         sums: dict[tuple[str, ...], UsageRow] = {}
         for row in self.stored():
-            if first_day <= row.day <= last_day:
+            if row.day == day and row[1:4] > after and key in (None, row.key):
                 total = sums.get(row[:4])
                 numbers = row[4:] if total is None else map(sum, zip(total[4:], row[4:], strict=True))
                 sums[row[:4]] = UsageRow(*row[:4], *numbers)
-        return list(sums.values())
+        found = sorted(sums.values())
+        return UsagePage(found[:limit], len(found) > limit)
 
     async def add(self, batch: UsageBatch) -> None:
         self.tried += 1
@@ -102,8 +104,8 @@ async def test_unwritten_usage_is_included(store: MemoryStore):
     spend(ledger, 3, key="team-b")
     spend(ledger, 8, NEXT_DAY)
     assert await ledger.spent(DAY) == {"team-a": 140, "team-b": 3}
-    assert set(await ledger.rows(DAY, DAY)) == {row(2, 140), row(1, 3, key="team-b")}
-    assert set(await ledger.rows("2026-11-01", NEXT_DAY)) == {
+    assert set(await rows(ledger, DAY, DAY)) == {row(2, 140), row(1, 3, key="team-b")}
+    assert set(await rows(ledger, "2026-11-01", NEXT_DAY)) == {
         row(1, 5, "2026-11-01"),
         row(2, 140),
         row(1, 3, key="team-b"),
@@ -199,7 +201,7 @@ async def test_a_reader_sees_every_batch_exactly_once(store: MemoryStore):
     spend(ledger)
     await eventually(lambda: store.tried == 1, "a write is under way")
     spend(ledger, 1)
-    readers = [asyncio.create_task(ledger.rows(DAY, DAY)), asyncio.create_task(ledger.rows(DAY, DAY))]
+    readers = [asyncio.create_task(rows(ledger, DAY, DAY)), asyncio.create_task(rows(ledger, DAY, DAY))]
     readers[0].cancel()  # a cancelled reader loses nothing
     store.gate.set()
     assert await readers[1] == [row(2, 1001)]
@@ -230,11 +232,9 @@ def test_money_is_shown_exactly(nanos: int, text: str):
     assert usd(nanos) == text
 
 
-def test_a_report_has_the_newest_day_first():
-    rows = [row(1, 5, DAY, "b"), row(2, 1_000_000, NEXT_DAY, "b"), row(1, 0, DAY, "a")]
-    shown = report(rows)
-    assert [(one["day"], one["key"]) for one in shown] == [(NEXT_DAY, "b"), (DAY, "a"), (DAY, "b")]
-    assert shown[0] == {
+def test_a_row_is_shown_with_the_names_that_are_asked_for():
+    shown = row_json(row(2, 1_000_000, NEXT_DAY, "b"))
+    assert shown == {
         "day": NEXT_DAY,
         "key": "b",
         "model": "small",
@@ -249,5 +249,5 @@ def test_a_report_has_the_newest_day_first():
         "estimated": 0,
         "unpriced": 0,
     }
-    assert [one["day"] for one in report(rows, "a")] == [DAY]
-    assert report(rows, "c") == []
+    by_key = row_json(row(2, 1_000_000, NEXT_DAY, "b"), ["key"])
+    assert by_key == {name: value for name, value in shown.items() if name not in ("day", "model", "upstream")}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
+from kit.usage import rows
 
 from gateway.core.call import TokenUsage
 from gateway.core.units import Secret
@@ -17,7 +18,17 @@ from gateway.usage.ledger import Ledger
 from gateway.usage.redis_store import RedisUsageStore
 from gateway.usage.savings import Alternative, Saving
 from gateway.usage.sqlite_store import SqliteUsageStore
-from gateway.usage.store import UsageBatch, UsageRow, UsageSnapshot, UsageStore, UsageUnavailable, summed
+from gateway.usage.store import (
+    UsageBatch,
+    UsageRow,
+    UsageSnapshot,
+    UsageStore,
+    UsageSummary,
+    UsageUnavailable,
+    grouped,
+    summary,
+    summed,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DAY, NEXT_DAY = "2026-11-29", "2026-11-30"
@@ -107,11 +118,18 @@ async def check_adding(store: UsageStore) -> None:
     await store.add(batch("1"))
     await store.add(batch("2"))
     await store.add(UsageBatch("3", tuple(other), (Saving(NEXT_DAY, "k", "m", "u", paid=7),), (), BEGAN + 80_000))
-    assert await store.snapshot(DAY, DAY) == times(SNAPSHOT, 2)
-    both = await store.snapshot(DAY, NEXT_DAY)
-    assert [len(kind) for kind in both[:3]] == [2, 2, 1]
-    assert await store.snapshot("2026-11-01", "2026-11-28") == UsageSnapshot([], [], [], BEGAN)
-    assert await store.rows(DAY, DAY) == times(SNAPSHOT, 2).rows
+    assert await store.summary(DAY, DAY) == summary(times(SNAPSHOT, 2))
+    both = await store.summary(DAY, NEXT_DAY)
+    assert sorted(one.paid for one in both.keys.savings) == [7, 2 * SAVING.paid]
+    assert [(one.model, one.requests) for one in both.models.rows] == [("small", 3)]
+    assert [(one.day, one.last_day, one.requests) for one in both.alternatives] == [(DAY, DAY, 2)]
+    assert await store.summary("2026-11-01", "2026-11-28") == summary(UsageSnapshot([], [], [], BEGAN))
+    for by in (["day"], ["key"], ["model"], ["upstream"], ["key", "model"], ["day", "upstream"]):
+        found = await store.totals(DAY, NEXT_DAY, by)
+        assert sorted(found) == sorted(grouped([*times(SNAPSHOT, 2).rows, *other], by)), by
+        assert sorted(await store.totals(DAY, NEXT_DAY, by, "team-a")) == sorted(found)
+        assert await store.totals(DAY, NEXT_DAY, by, "nobody") == []
+    assert await rows(store, DAY, DAY) == times(SNAPSHOT, 2).rows
 
 
 async def test_a_file_adds_up(tmp_path: Path):
@@ -130,7 +148,7 @@ async def test_redis_counts_a_batch_once(redis_server: RedisServer):
     store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
     for _ in range(2):
         await store.add(batch("same"))
-    assert await store.snapshot(DAY, DAY) == SNAPSHOT
+    assert await store.summary(DAY, DAY) == summary(SNAPSHOT)
     await store.close()
 
 
@@ -141,13 +159,14 @@ async def test_entries_of_an_earlier_version_in_redis_are_read_and_added_to(redi
         field = f'["team-a","small","local","{name}"]'
         redis_server.command("HSET", f"{tag}:day:{DAY}", field, str(number))
     store = RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
-    assert await store.snapshot(DAY, DAY) == UsageSnapshot(
-        [UsageRow(DAY, "team-a", "small", "local", 1, 10, 0, 0, 0, 9)], [], [], BEGINS
+    assert await store.summary(DAY, DAY) == summary(
+        UsageSnapshot([UsageRow(DAY, "team-a", "small", "local", 1, 10, 0, 0, 0, 9)], [], [], BEGINS)
     )
     await store.add(batch("1"))
-    found = await store.snapshot(DAY, DAY)
+    found = await store.summary(DAY, DAY)
     assert found.first_call == BEGINS
-    assert (found.rows[0].requests, found.rows[0].cost, found.savings) == (2, 1009, [SAVING])
+    [row] = found.keys.rows
+    assert (row.requests, row.cost, found.keys.savings[0].paid) == (2, 1009, SAVING.paid)
     await store.close()
 
 
@@ -164,9 +183,10 @@ async def test_a_file_of_an_earlier_format_is_migrated(tmp_path: Path, version: 
     store = SqliteUsageStore(str(path))
     await store.open()
     before = UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)
-    assert await store.snapshot(DAY, DAY) == UsageSnapshot([before], [], [], BEGINS)
+    assert await store.summary(DAY, DAY) == summary(UsageSnapshot([before], [], [], BEGINS))
     await store.add(batch("1"))
-    assert await store.snapshot(DAY, DAY) == SNAPSHOT._replace(rows=summed(UsageRow, [before, ROW]), first_call=BEGINS)
+    together = SNAPSHOT._replace(rows=summed(UsageRow, [before, ROW]), first_call=BEGINS)
+    assert await store.summary(DAY, DAY) == summary(together)
     await store.close()
 
 
@@ -175,10 +195,10 @@ async def test_the_earliest_first_call_of_all_batches_is_kept(tmp_path: Path, re
     """A process that could not write for a while may be the first one all the same."""
     sqlite = SqliteUsageStore(str(tmp_path / "usage.db"))
     store = sqlite if kind == "sqlite" else RedisUsageStore(Secret(redis_server.url), "sluice", 5.0)
-    assert (await store.snapshot(DAY, DAY)).first_call is None
+    assert (await store.summary(DAY, DAY)).first_call is None
     for number, moment in enumerate((BEGAN, BEGAN - 60, BEGAN + 60)):
         await store.add(batch(str(number), SNAPSHOT._replace(first_call=moment)))
-    assert (await store.snapshot(NEXT_DAY, NEXT_DAY)).first_call == BEGAN - 60
+    assert (await store.summary(NEXT_DAY, NEXT_DAY)).first_call == BEGAN - 60
     await store.close()
 
 
@@ -186,13 +206,13 @@ async def test_the_ledger_notes_when_the_first_call_ended(tmp_path: Path):
     store, moments = FailingStore(tmp_path / "usage.db"), iter([BEGAN, BEGAN + 5])
     ledger = Ledger(store, 3600.0, unix=lambda: float(next(moments)))
     await ledger.start()
-    assert (await ledger.snapshot(DAY, DAY)).first_call is None
+    assert (await ledger.summary(DAY, DAY)).first_call is None
     spend(ledger, 40)
     spend(ledger, 2)
-    assert (await ledger.snapshot(DAY, DAY)).first_call == BEGAN
+    assert (await ledger.summary(DAY, DAY)).first_call == BEGAN
     await ledger.stop()
     again = SqliteUsageStore(str(tmp_path / "usage.db"))
-    assert (await again.snapshot(DAY, DAY)).first_call == BEGAN
+    assert (await again.summary(DAY, DAY)).first_call == BEGAN
     await again.close()
 
 
@@ -205,7 +225,7 @@ async def test_two_processes_lose_nothing(tmp_path: Path):
         said = await asyncio.to_thread(writer.communicate, timeout=60)
         assert (writer.returncode, said[1]) == (0, b"")
     store = SqliteUsageStore(path)
-    assert await store.snapshot(DAY, DAY) == times(SNAPSHOT, 100)
+    assert await store.summary(DAY, DAY) == summary(times(SNAPSHOT, 100))
     await store.close()
 
 
@@ -214,8 +234,8 @@ class FailingStore:
 
     def __init__(self, path: Path) -> None:
         self.store = SqliteUsageStore(str(path))
-        self.open, self.spent, self.rows = self.store.open, self.store.spent, self.store.rows
-        self.snapshot, self.close = self.store.snapshot, self.store.close
+        self.open, self.spent, self.page = self.store.open, self.store.spent, self.store.page
+        self.totals, self.summary, self.close = self.store.totals, self.store.summary, self.store.close
         self.trouble = False
 
     async def add(self, batch: UsageBatch) -> None:
@@ -231,8 +251,9 @@ def spend(ledger: Ledger, paid: int) -> None:
     alone.requests, alone.cost = alone.requests + 1, alone.cost + paid
 
 
-def sums(snapshot: UsageSnapshot) -> tuple[int, int, int]:
-    [row], [saving], [alternative] = snapshot[:3]
+def sums(found: UsageSummary) -> tuple[int, int, int]:
+    [row], [saving] = found.keys
+    [alternative] = found.alternatives
     return row.cost, saving.paid, alternative.cost
 
 
@@ -243,14 +264,14 @@ async def test_the_ledger_includes_unwritten_savings(tmp_path: Path):
     store.trouble = True
     await ledger.start()
     spend(ledger, 40)
-    assert sums(await ledger.snapshot(DAY, DAY)) == (1040, 1040, 2040)
+    assert sums(await ledger.summary(DAY, DAY)) == (1040, 1040, 2040)
     spend(ledger, 2)
-    assert sums(await ledger.snapshot(DAY, DAY)) == (1042, 1042, 2042)
-    assert (await ledger.snapshot(NEXT_DAY, NEXT_DAY))[:3] == ([], [], [])
+    assert sums(await ledger.summary(DAY, DAY)) == (1042, 1042, 2042)
+    assert (await ledger.summary(NEXT_DAY, NEXT_DAY))[:3] == (([], []), ([], []), [])
     store.trouble = False
     await ledger.stop()
     again = SqliteUsageStore(str(tmp_path / "usage.db"))
-    assert sums(await again.snapshot(DAY, DAY)) == (1042, 1042, 2042)
+    assert sums(await again.summary(DAY, DAY)) == (1042, 1042, 2042)
     await again.close()
 
 
@@ -265,7 +286,7 @@ async def test_each_write_has_only_new_savings(tmp_path: Path):
         before = ledger.savings
         spend(ledger, paid)
         await eventually(lambda before=before: ledger.savings is not before, "a write")
-    assert sums(await ledger.snapshot(DAY, DAY)) == (42, 42, 42)
+    assert sums(await ledger.summary(DAY, DAY)) == (42, 42, 42)
     await ledger.stop()
 
 
@@ -273,5 +294,5 @@ async def test_numbers_that_no_store_could_hold_are_bounded(tmp_path: Path):
     ledger = Ledger(SqliteUsageStore(str(tmp_path / "usage.db")), 3600.0)
     await ledger.start()
     spend(ledger, 10**30)
-    assert sums(await ledger.snapshot(DAY, DAY)) == (10**15, 10**15, 10**15)
+    assert sums(await ledger.summary(DAY, DAY)) == (10**15, 10**15, 10**15)
     await ledger.stop()

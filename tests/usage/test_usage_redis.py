@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
+from kit.usage import rows
 
 from gateway.core.units import Secret
 from gateway.usage.redis_store import RedisUsageStore
@@ -49,8 +50,8 @@ async def test_rows_add_up(store: RedisUsageStore):
     odd = ONE._replace(key='{a}:"b"\\ ü\x1f', model="org/large:{x}", reasoning=0, cost=7)
     await store.add(UsageBatch("1", (ONE, odd, ONE._replace(day=NEXT_DAY))))
     await store.add(UsageBatch("2", (ONE, ONE._replace(day="2026-11-01"))))
-    assert set(await store.rows(DAY, DAY)) == {times(ONE, 2), odd}
-    assert sorted(await store.rows("2026-11-02", NEXT_DAY)) == sorted([times(ONE, 2), odd, ONE._replace(day=NEXT_DAY)])
+    assert set(await rows(store, DAY, DAY)) == {times(ONE, 2), odd}
+    assert sorted(await rows(store, "2026-11-02", NEXT_DAY)) == sorted([times(ONE, 2), odd, ONE._replace(day=NEXT_DAY)])
     assert await store.spent(DAY) == {"team-a": 2000, odd.key: 7}
     assert await store.spent("2026-11-28") == {}
 
@@ -58,14 +59,14 @@ async def test_rows_add_up(store: RedisUsageStore):
 async def test_large_numbers_stay_exact(store: RedisUsageStore):
     large = ONE._replace(input=10**15 - 1, cost=2**53 + 1)
     await store.add(UsageBatch("1", (large,)))
-    assert await store.rows(DAY, DAY) == [large]
+    assert await rows(store, DAY, DAY) == [large]
 
 
 async def test_a_batch_counts_once_however_often_it_is_sent(store: RedisUsageStore):
     batch = UsageBatch("same", (ONE, ONE._replace(day=NEXT_DAY)))
     for _ in range(3):
         await store.add(batch)
-    assert sorted(await store.rows(DAY, NEXT_DAY)) == [ONE, ONE._replace(day=NEXT_DAY)]
+    assert sorted(await rows(store, DAY, NEXT_DAY)) == [ONE, ONE._replace(day=NEXT_DAY)]
 
 
 async def test_several_writers_lose_nothing(store: RedisUsageStore, redis_server: RedisServer):
@@ -73,7 +74,7 @@ async def test_several_writers_lose_nothing(store: RedisUsageStore, redis_server
     await asyncio.gather(
         *(one.add(UsageBatch(f"{name}-{number}", (ONE,))) for name, one in enumerate(stores) for number in range(25))
     )
-    assert await store.rows(DAY, DAY) == [times(ONE, 100)]
+    assert await rows(store, DAY, DAY) == [times(ONE, 100)]
     await asyncio.gather(*(one.close() for one in stores))
 
 
@@ -91,19 +92,19 @@ async def test_a_paused_server_counts_what_timed_out_once(
     finally:
         redis_server.resume()
     await store.add(batch)
-    assert await store.rows(DAY, DAY) == [ONE]
+    assert await rows(store, DAY, DAY) == [ONE]
 
 
 async def test_an_unavailable_server_raises_until_it_is_back(own_redis: RedisServer):
     store = RedisUsageStore(Secret(own_redis.url), "sluice")
     await store.open()
     own_redis.stop()
-    for ask in (store.open(), store.spent(DAY), store.rows(DAY, DAY), store.add(UsageBatch("1", (ONE,)))):
+    for ask in (store.open(), store.spent(DAY), rows(store, DAY, DAY), store.add(UsageBatch("1", (ONE,)))):
         with pytest.raises(UsageUnavailable, match="redis: "):
             await ask
     own_redis.start()
     await store.add(UsageBatch("1", (ONE,)))
-    assert await store.rows(DAY, DAY) == [ONE]
+    assert await rows(store, DAY, DAY) == [ONE]
     await store.close()
 
 
@@ -126,9 +127,9 @@ async def test_a_server_that_rejects_writes_stores_all_or_nothing(
     with pytest.raises(UsageUnavailable):
         await store.add(batch)
     assert own_redis.command(*mend).startswith(b"+OK")
-    assert await store.rows(DAY, DAY) == [ONE]
+    assert await rows(store, DAY, DAY) == [ONE]
     await store.add(batch)
-    assert set(await store.rows(DAY, DAY)) == {times(ONE, 2), ONE._replace(model="large")}
+    assert set(await rows(store, DAY, DAY)) == {times(ONE, 2), ONE._replace(model="large")}
     await store.close()
 
 
@@ -136,7 +137,7 @@ async def test_a_flushed_script_is_sent_again(store: RedisUsageStore, redis_serv
     await store.add(UsageBatch("1", (ONE,)))
     redis_server.command("SCRIPT", "FLUSH")
     await store.add(UsageBatch("2", (ONE,)))
-    assert await store.rows(DAY, DAY) == [times(ONE, 2)]
+    assert await rows(store, DAY, DAY) == [times(ONE, 2)]
 
 
 async def test_a_cluster_finds_all_keys_in_one_slot(tmp_path: Path):
@@ -148,7 +149,7 @@ async def test_a_cluster_finds_all_keys_in_one_slot(tmp_path: Path):
         await eventually(lambda: b"cluster_state:ok" in server.command("CLUSTER", "INFO"), "a cluster", 10)
         store = RedisUsageStore(Secret(server.url), "sluice")
         await store.add(UsageBatch("1", (ONE,)))
-        assert await store.rows(DAY, DAY) == [ONE]
+        assert await rows(store, DAY, DAY) == [ONE]
         await store.close()
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from kit.usage import rows
 
 from gateway.usage.sqlite_store import SqliteUsageStore
 from gateway.usage.store import UsageBatch, UsageRefused, UsageRow, UsageUnavailable
@@ -101,8 +102,8 @@ async def test_rows_add_up(store: SqliteUsageStore):
     other = ONE._replace(key="team-b", cost=7)
     await store.add(UsageBatch("1", (ONE, other)))
     await store.add(UsageBatch("2", (ONE, ONE._replace(day="2026-11-30"), ONE._replace(model="large"))))
-    assert set(await store.rows(DAY, DAY)) == {times(ONE, 2), other, ONE._replace(model="large")}
-    assert len(await store.rows("2026-11-28", "2026-12-01")) == 4
+    assert set(await rows(store, DAY, DAY)) == {times(ONE, 2), other, ONE._replace(model="large")}
+    assert len(await rows(store, "2026-11-28", "2026-12-01")) == 4
     assert await store.spent(DAY) == {"team-a": 3000, "team-b": 7}
     assert await store.spent("2026-11-28") == {}
 
@@ -114,7 +115,7 @@ async def test_a_restart_goes_on_where_it_was(path: Path):
         await store.add(UsageBatch("1", (ONE,)))
         await store.close()
     again = SqliteUsageStore(str(path))
-    assert await again.rows(DAY, DAY) == [times(ONE, 2)]
+    assert await rows(again, DAY, DAY) == [times(ONE, 2)]
     await again.close()
     assert [one.name for one in path.parent.iterdir()] == ["usage.db"], "one file is left"
 
@@ -126,14 +127,14 @@ async def test_two_processes_at_once_lose_nothing(store: SqliteUsageStore, path:
         for process in (one, other):
             assert [said(process) for _ in range(200)][-1] == "199"
         # Both still have it open: a reader sees what is committed, and waits for nobody.
-        assert await store.rows(DAY, DAY) == [times(ONE, 400)]
+        assert await rows(store, DAY, DAY) == [times(ONE, 400)]
 
 
 async def test_processes_that_start_together_make_one_file(path: Path):
     stores = [SqliteUsageStore(str(path)) for _ in range(8)]
     await asyncio.gather(*(store.open() for store in stores))
     await asyncio.gather(*(store.add(UsageBatch("1", (ONE,))) for store in stores))
-    assert await stores[0].rows(DAY, DAY) == [times(ONE, 8)]
+    assert await rows(stores[0], DAY, DAY) == [times(ONE, 8)]
     await asyncio.gather(*(store.close() for store in stores))
 
 
@@ -146,7 +147,7 @@ async def test_kill_9_loses_nothing_that_was_written(store: SqliteUsageStore, pa
         process.wait()
         last = process.stdout.read().split() if process.stdout else []
     written = 21 + len(last)
-    [row] = await store.rows(DAY, DAY)
+    [row] = await rows(store, DAY, DAY)
     # One more may have been committed but not reported.
     assert row in (times(ONE, written), times(ONE, written + 1))
 
@@ -159,7 +160,7 @@ async def test_a_locked_file_raises_until_it_is_free(store: SqliteUsageStore, pa
             await store.add(UsageBatch("2", (ONE,)))
         other.execute("ROLLBACK")
     await store.add(UsageBatch("2", (ONE,)))
-    assert await store.rows(DAY, DAY) == [times(ONE, 2)]
+    assert await rows(store, DAY, DAY) == [times(ONE, 2)]
 
 
 async def test_a_full_disk_stores_all_or_nothing(store: SqliteUsageStore):
@@ -167,9 +168,9 @@ async def test_a_full_disk_stores_all_or_nothing(store: SqliteUsageStore):
     many = UsageBatch("2", tuple(ONE._replace(key=f"team-{number}") for number in range(500)))
     with full_disk(), pytest.raises(UsageUnavailable):
         await store.add(many)
-    assert await store.rows(DAY, DAY) == [ONE]
+    assert await rows(store, DAY, DAY) == [ONE]
     await store.add(many)
-    assert len(await store.rows(DAY, DAY)) == 501
+    assert len(await rows(store, DAY, DAY)) == 501
 
 
 async def test_a_deleted_file_is_created_again(store: SqliteUsageStore, path: Path):
@@ -178,7 +179,7 @@ async def test_a_deleted_file_is_created_again(store: SqliteUsageStore, path: Pa
         file.unlink()
     await store.add(UsageBatch("2", (ONE,)))
     other = SqliteUsageStore(str(path))
-    assert await other.rows(DAY, DAY) == [ONE]
+    assert await rows(other, DAY, DAY) == [ONE]
     await other.close()
 
 
@@ -188,7 +189,7 @@ async def test_a_folder_in_its_place_raises(store: SqliteUsageStore, path: Path)
         await store.open()
     path.rmdir()
     await store.add(UsageBatch("1", (ONE,)))
-    assert await store.rows(DAY, DAY) == [ONE]
+    assert await rows(store, DAY, DAY) == [ONE]
 
 
 async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(store: SqliteUsageStore, path: Path):
@@ -234,9 +235,9 @@ async def test_a_file_of_the_first_format_is_migrated(path: Path):
         await store.open()
         await store.close()
     store = SqliteUsageStore(str(path))
-    assert await store.rows(DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
+    assert await rows(store, DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
     await store.add(UsageBatch("1", (UsageRow(DAY, "team-a", "small", "local", 1, 1, 1, 1, 1, 1, 7, 8, 9),)))
-    assert await store.rows(DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 2, 3, 4, 5, 6, 7, 7, 8, 9)]
+    assert await rows(store, DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 2, 3, 4, 5, 6, 7, 7, 8, 9)]
     await store.close()
 
 
@@ -263,13 +264,13 @@ async def test_read_only_reads_beside_a_writer_and_changes_nothing(store: Sqlite
     reader = SqliteUsageStore(str(path), 0.01, read_only=True)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as busy:
         busy.execute("BEGIN IMMEDIATE")  # another process's write is under way
-        assert await reader.rows(DAY, DAY) == [ONE]
+        assert await rows(reader, DAY, DAY) == [ONE]
         assert await reader.spent(DAY) == {"team-a": 1000}
-        assert (await reader.snapshot(DAY, DAY)).rows == [ONE]
+        assert [row.cost for row in (await reader.summary(DAY, DAY)).keys.rows] == [1000]
     with pytest.raises(UsageUnavailable, match="readonly"):
         await reader.add(UsageBatch("2", (ONE,)))
     await reader.close()
-    assert await store.rows(DAY, DAY) == [ONE]
+    assert await rows(store, DAY, DAY) == [ONE]
 
 
 async def test_read_only_on_a_full_disk_and_of_a_copy_in_a_folder_that_takes_no_files(tmp_path: Path):
@@ -282,7 +283,7 @@ async def test_read_only_on_a_full_disk_and_of_a_copy_in_a_folder_that_takes_no_
     before = path.read_bytes()
     reader = SqliteUsageStore(str(path), read_only=True)
     with full_disk():
-        assert await reader.rows(DAY, DAY) == [ONE]
+        assert await rows(reader, DAY, DAY) == [ONE]
     await reader.close()
     assert path.read_bytes() == before
 
@@ -293,8 +294,8 @@ async def test_read_only_of_the_first_format_migrates_only_what_it_reads(path: P
         older.execute("INSERT INTO usage VALUES (?, 'team-a', 'small', 'local', 1, 2, 3, 4, 5, 6)", [DAY])
     before = path.read_bytes()
     reader = SqliteUsageStore(str(path), read_only=True)
-    assert await reader.rows(DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
-    assert (await reader.snapshot(DAY, DAY)).savings == []
+    assert await rows(reader, DAY, DAY) == [UsageRow(DAY, "team-a", "small", "local", 1, 2, 3, 4, 5, 6)]
+    assert (await reader.summary(DAY, DAY)).keys.savings == []
     await reader.close()
     assert path.read_bytes() == before
 
@@ -305,6 +306,6 @@ async def test_read_only_refuses_what_is_no_ledger_and_creates_none(path: Path, 
         path.write_bytes(content)
     reader = SqliteUsageStore(str(path), 0.01, read_only=True)
     with pytest.raises(UsageUnavailable if content is None else UsageRefused):
-        await reader.rows(DAY, DAY)
+        await rows(reader, DAY, DAY)
     await reader.close()
     assert path.exists() == (content is not None)

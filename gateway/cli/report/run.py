@@ -23,7 +23,7 @@ from gateway.reporting.figures import ReportFigures, figures
 from gateway.reporting.json_output import as_json
 from gateway.reporting.period import DAYS, Period, PeriodError, between, day, last_days
 from gateway.reporting.sources import machines, prices
-from gateway.usage.store import UsageSnapshot, UsageUnavailable
+from gateway.usage.store import UsageSnapshot, UsageSummary, UsageUnavailable, summary
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def run(
         period = _period(options, config, now)
         # A missing file is not created.
         exists = config.usage.store != "sqlite" or os.path.exists(config.usage.path)
-        usage = asyncio.run(_read_usage(config, period)) if exists else UsageSnapshot([], [], [])
+        usage = asyncio.run(_read_usage(config, period)) if exists else summary(UsageSnapshot([], [], []))
     except PeriodError as error:
         print(f"sluice report: {error}", file=err)
         return 2
@@ -99,13 +99,13 @@ def _period(options: argparse.Namespace, config: Config, now: float) -> Period:
     return between(options.first, options.last, today, zone)
 
 
-async def _read_usage(config: Config, period: Period) -> UsageSnapshot | None:
+async def _read_usage(config: Config, period: Period) -> UsageSummary | None:
     """Return the usage of a period; None if usage is not recorded."""
     store = usage_store(config, read_only=True)
     if store is None:
         return None
     try:
-        return await store.snapshot(period.first, period.last)
+        return await store.summary(period.first, period.last)
     finally:
         await store.close()
 

@@ -77,7 +77,10 @@ class AdminPort:
     async def read(self) -> AdminAnswers:
         """Everything that the screen shows. AwayError if the gateway does not answer."""
         (_, metrics), (status, ready), (_, upstreams), (_, usage) = await asyncio.gather(
-            self.get(_METRICS), self.get("/readyz"), self.get("/admin/upstreams"), self.get("/admin/usage?days=1")
+            self.get(_METRICS),
+            self.get("/readyz"),
+            self.get("/admin/upstreams"),
+            self.get("/admin/usage?days=1&by=day,key,model"),
         )
         try:
             rows = msgspec.json.decode(usage, type=list[UsedRow] | dict[str, str])

@@ -87,6 +87,15 @@ class LongArray:
             before = ","
         yield "]" if before == "," else "[]"
 
+    async def plain(self) -> list[object]:
+        """The array as plain data."""
+        found, pacer = [], Pacer()
+        async for item in self._each():
+            found.append(msgspec.to_builtins(item))
+            if pacer.over:
+                await pacer.pause()
+        return found
+
     async def _each(self) -> AsyncIterator[object]:
         if isinstance(self._items, AsyncIterator):
             async for item in self._items:

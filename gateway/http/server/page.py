@@ -11,7 +11,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core.clock import monotonic
-from gateway.http.server.paced import LongObject, Pacer
+from gateway.http.server.paced import LongArray, LongObject, Pacer
 from gateway.inspector.inspector import CallDetails, CallPage
 from gateway.page import figures, screens
 from gateway.page.figures import Sample, Totals
@@ -97,13 +97,16 @@ class _Feed:
     async def _today(self) -> float | None:
         now = monotonic()
         if self._usage is None or now - self._usage[0] > _USAGE_S:
-            self._usage = now, screens.spent_today(await self._views["usage"]({"days": "1"}))
+            self._usage = now, screens.spent_today(await self._plain("usage", {"days": "1", "by": "day"}))
         return self._usage[1]
 
     async def plain(self, name: str) -> Any:
         """A view as plain data."""
-        value = await self._views[name]({})
-        return await value.plain() if isinstance(value, LongObject) else msgspec.to_builtins(value)
+        return await self._plain(name, {})
+
+    async def _plain(self, name: str, query: Mapping[str, str]) -> Any:
+        value = await self._views[name](query)
+        return await value.plain() if isinstance(value, LongObject | LongArray) else msgspec.to_builtins(value)
 
     async def calls(self, query: Mapping[str, str]) -> CallPage | dict[str, str]:
         """A page of calls, or an `error`."""
