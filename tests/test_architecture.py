@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "cache": "core redis telemetry usage wire",
     "pricing": "config core usage",
     "stored": "core redis wire",
-    "auth": "core limits",
+    "auth": "core limits telemetry",
     "queueing": "core limits",
     "routing": "core queueing telemetry usage wire",
     "resilience": "core queueing routing wire",
@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "assembly": "auth batch_jobs batching cache config context_window core http inspector limits pipeline pricing "
     "queueing reporting resilience routing stored telemetry usage wire",
     "process": "assembly config core http inspector resilience telemetry usage",
-    "cli": "assembly config core http inspector page pricing process redis reporting routing telemetry usage wire",
+    "cli": "assembly auth config core http inspector page pricing process redis reporting routing telemetry usage wire",
     "__main__": "cli",
 }
 TABLE = {package: set(known.split()) for package, known in MAY_IMPORT.items()}

@@ -1,7 +1,10 @@
 """The accounts of the keys and the usage ledger, which outlive reloads and restarts."""
 
 import datetime
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from gateway.assembly.upstreams import key_limits
 from gateway.config import model as cfg
@@ -27,6 +30,9 @@ from gateway.usage.store import FIRST, NAMES, UsageRow, UsageStore, UsageUnavail
 _DAYS = 30
 _PAGE = 1000
 _LONGEST_REPORT = 3660
+MAX_VOUCHED: Final = 10_000
+"""Callers of identity providers with an account of their own; further ones share one for each group."""
+_IDLE_S: Final = 90_000.0  # longer than any day: such a caller's budget and meters are whole again
 
 
 class UsageReport:
@@ -83,6 +89,14 @@ async def _rows(first: list[UsageRow], pages: AsyncIterator[list[UsageRow]]) -> 
             yield row_json(row)
 
 
+@dataclass(slots=True, eq=False)
+class _Vouched:
+    """The account of a caller that an identity provider vouches for, and when it was used last."""
+
+    account: Account | SharedAccount
+    used_at: float
+
+
 class Accounts:
     """The accounts of the limited keys, in `of` by name, and the ledger of all keys.
 
@@ -96,6 +110,8 @@ class Accounts:
         self.calendar = Calendar(config.server.timezone, unix(), clock())
         self.of: dict[str, LimitAccount] = {}
         self._all: dict[str, Account | SharedAccount] = {}  # also of keys that a reload removed
+        self._vouched: OrderedDict[str, _Vouched] = OrderedDict()  # the one used last comes last
+        self._vouched_spent: tuple[str, Mapping[str, int]] = ("", {})
         store = usage_store(config)
         self._ledger = Ledger(store, on_failure=metrics.usage_errors.count, unix=unix) if store is not None else None
         self._entries = LedgerEntries(self._ledger) if self._ledger is not None else None
@@ -115,6 +131,11 @@ class Accounts:
 
         UsageUnavailable if it cannot be read.
         """
+        keys = {key.name: key for key in config.keys}
+        vouched = {name for provider in config.auth.jwt for name in provider.map.values()}
+        if self._ledger is not None and any(keys[name].limits.usd_per_day is not None for name in vouched):
+            today = self.calendar.day(self._clock())
+            self._vouched_spent = today, await self._ledger.spent(today)
         budgeted = {name for name, account in self.of.items() if account.limits.usd_per_day is not None}
         new = {key.name for key in config.keys if key.limits.usd_per_day is not None} - budgeted
         if self._ledger is None or not new:
@@ -129,14 +150,50 @@ class Accounts:
             self._shared = _shared(config, self._metrics)
         today = self.calendar.day(self._clock())
         for name, limits in limited.items():
-            account = self._all[name] = self._account(name, limits, today)
+            account = self._all[name] = self._account(name, limits, today, self._all.get(name))
             if name in spent:
                 _remember(account, today, spent[name])
         self.of = {name: self._all[name] for name in limited}
         self.tick(self._clock())
 
-    def _account(self, name: str, limits: KeyLimits, today: str) -> Account | SharedAccount:
-        account = self._all.get(name)
+    def vouched(self, name: str, group: str, limits: KeyLimits | None) -> tuple[str, LimitAccount | None]:
+        """The name and the account of a caller that an identity provider vouches for, None without limits.
+
+        The name is that of its `group` if there are too many callers for accounts of their own.
+        """
+        if limits is None:
+            return name, None
+        now = self._clock()
+        entry = self._vouched.get(name)
+        if entry is None:
+            if len(self._vouched) >= MAX_VOUCHED and not self._forget_idle(now) and name != group:
+                return self.vouched(group, group, limits)
+            entry = self._vouched[name] = _Vouched(self._new_account(name, limits, now), now)
+        elif entry.account.limits != limits:
+            entry.account = self._account(name, limits, self.calendar.day(now), entry.account)
+        entry.used_at = now
+        self._vouched.move_to_end(name)
+        return name, entry.account
+
+    def _new_account(self, name: str, limits: KeyLimits, now: float) -> Account | SharedAccount:
+        day, spent = self._vouched_spent
+        account = self._account(name, limits, self.calendar.day(now), None)
+        _remember(account, day, spent.get(name, 0))
+        return account
+
+    def _forget_idle(self, now: float) -> bool:
+        """Make room by forgetting the caller that was idle longest, if it was long enough."""
+        name, entry = next(iter(self._vouched.items()))
+        if now - entry.used_at < _IDLE_S:
+            return False
+        del self._vouched[name]
+        if self._shared is not None and isinstance(entry.account, SharedAccount):
+            self._shared.forget(entry.account)
+        return True
+
+    def _account(
+        self, name: str, limits: KeyLimits, today: str, account: Account | SharedAccount | None
+    ) -> Account | SharedAccount:
         if self._shared is not None:
             if isinstance(account, SharedAccount) and account.limits == limits:
                 return account

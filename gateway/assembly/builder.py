@@ -8,11 +8,13 @@ with their calls, circuit breakers, retry budgets, accounts, and the connections
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from gateway.assembly import batching, upstreams
 from gateway.assembly.accounts import Accounts
 from gateway.assembly.cache import CacheFactory
+from gateway.assembly.identity import IdentityProviders
 from gateway.assembly.queueing import QueueFactory
 from gateway.assembly.registry import KeyedRegistry
 from gateway.assembly.resilience import ResilienceFactory
@@ -20,7 +22,7 @@ from gateway.assembly.routing import RouterFactory, engine_metrics
 from gateway.assembly.stored import StoredResponsesFactory
 from gateway.assembly.tracing import TracingFactory
 from gateway.assembly.upstreams import Links, WorkerShare, secrets
-from gateway.auth.authenticate import ANONYMOUS
+from gateway.auth.authenticate import ANONYMOUS, TokenCallers
 from gateway.auth.model_names import ModelNames
 from gateway.batching.layer import BatchingLayer
 from gateway.config import model as cfg
@@ -121,6 +123,7 @@ class PipelineBuilder:
         self._throughputs: KeyedRegistry[Throughput] = KeyedRegistry()
         self.machines = GpuCosts({})
         self._estimates = TokenEstimates(Estimator(self._exact), metrics)
+        self.identity = IdentityProviders(self.ticker, clock)
         self.caches = CacheFactory(metrics, clock, rng, self.accounts.record_avoided)
         self.router = RouterFactory(self._estimates.make, metrics, rng, share, clock)
         self.stored = StoredResponsesFactory(config, metrics, clock)
@@ -141,6 +144,7 @@ class PipelineBuilder:
         await self._exact.load(config)
         await self.learned.load()
         await self._pricing.load(config)
+        await self.identity.prepare(config)
         await self.router.tiers.load(config)
         return await self.accounts.spent(config)
 
@@ -162,6 +166,8 @@ class PipelineBuilder:
         max_answer = config.server.max_answer or 4 * max_body
         forward = Forward(clients, max_answer, ticker, reachability, queue.learn, clock, estimate)
         self.accounts.apply(config, spent)
+        vouched = partial(upstreams.vouched_caller, models=list(config.models), account_of=self.accounts.vouched)
+        tokens = self.identity.tokens(config, vouched, self.accounts.calendar.unix)
         previous = (
             batching.PreviousGeneration(before.config, before.offers, before.batching) if before is not None else None
         )
@@ -169,7 +175,7 @@ class PipelineBuilder:
         merging = batching.batching_layer(
             config, offers, previous, metrics, clock, self._resilience.poison, self.learned
         )
-        deps = self._deps(config, attempt, queue, forward, merging, router)
+        deps = self._deps(config, attempt, queue, forward, merging, router, tokens)
         generation = Generation(
             1 if before is None else before.generation.number + 1,
             build(deps),
@@ -181,6 +187,7 @@ class PipelineBuilder:
             deps.names,
             upstreams.steered_models(config),
             self.stored_api,
+            None if tokens is None else partial(self.identity.learn_signer, tokens),
         )
         callers = {one.name: one for one in deps.callers.values()} or {ANONYMOUS.name: ANONYMOUS}
         self._queues.apply_limits(config, queue)
@@ -207,6 +214,7 @@ class PipelineBuilder:
         forward: Forward,
         merging: BatchingLayer,
         router: Router | None,
+        tokens: TokenCallers | None,
     ) -> Deps:
         accounts, metrics, estimates = self.accounts, self._metrics, self._estimates
         inspector = self._inspector(config)
@@ -245,6 +253,7 @@ class PipelineBuilder:
             self.router.tiers.layer(config, usage),
             inspector.keep if inspector.on else None,
             inspector_layer.capture(inspector) if inspector.bodies else None,
+            tokens,
         )
 
     def _inspector(self, config: cfg.Config) -> Inspector:

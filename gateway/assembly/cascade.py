@@ -8,7 +8,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from gateway.assembly import certificates, metrics_folder
+from gateway.assembly import certificates, identity, metrics_folder
 from gateway.assembly.proposals import ProposingFile
 from gateway.assembly.upstreams import WorkerShare
 from gateway.config import model as cfg
@@ -39,11 +39,17 @@ def tiered(config: cfg.Config) -> dict[str, cfg.ModelConfig]:
 
 
 def checked(loaded: Loaded) -> Loaded:
-    """The same, with what is wrong with the files that the config names: weights, certificates, folders."""
+    """The same, with what is wrong with the files that the config names: weights, certificates,
+    signing keys, folders."""
     config = loaded.config
     if config is None:
         return loaded
-    problems = [*_problems(config), *certificates.problems(config), *metrics_folder.problems(config)]
+    problems = [
+        *_problems(config),
+        *certificates.problems(config),
+        *identity.problems(config),
+        *metrics_folder.problems(config),
+    ]
     if problems:
         return replace(loaded, config=None, problems=problems)
     return replace(loaded, warnings=[*loaded.warnings, *metrics_folder.warnings(config)])

@@ -287,6 +287,7 @@ class Gateway:
         await self._pipeline.offers.close()
         await self._pipeline.reachability.close()
         await self._pipeline.engines.close()
+        await self._pipelines.identity.close()
         await asyncio.gather(*(client.transport.close() for client in self._pipeline.upstreams.values()))
         await self._retired.close()
         await self._pipelines.traces.close()

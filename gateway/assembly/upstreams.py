@@ -210,6 +210,21 @@ def caller(key: cfg.KeyConfig, models: Sequence[str], account: LimitAccount | No
     return Caller(key.name, _usable(key.models, models), account, key.priority, key.engine_fields)
 
 
+def vouched_caller(
+    key: cfg.KeyConfig,
+    models: Sequence[str],
+    account_of: Callable[[str, str, KeyLimits | None], tuple[str, LimitAccount | None]],
+) -> Callable[[str, str], Caller]:
+    """Makes the callers, by name and label, that an identity provider vouches for with the rights of this key."""
+    usable, limits = _usable(key.models, models), key_limits(key.limits)
+
+    def make(name: str, label: str) -> Caller:
+        name, account = account_of(name, label, limits)
+        return Caller(name, usable, account, key.priority, key.engine_fields, label)
+
+    return make
+
+
 def key_limits(limits: cfg.LimitsConfig) -> KeyLimits | None:
     """A key's limits, or None if it has none."""
     key = KeyLimits(limits.rpm, limits.tpm, limits.concurrency, limits.usd_per_day)

@@ -18,7 +18,8 @@ from gateway.pricing.resolver import Pricing
 def run(path: Path, show: bool, connect: bool, out: TextIO, err: TextIO, environ: Mapping[str, str]) -> int:
     """Check the file and return the exit status: 0, or 2 if there is any problem.
 
-    Problems and warnings go to `err`. `show` prints the effective config, `connect` asks every upstream and Redis.
+    Problems and warnings go to `err`. `show` prints the effective config, `connect` asks every upstream, every
+    identity provider and Redis.
     """
     loaded = checked(load(path, environ))
     for warning in loaded.warnings:
@@ -48,10 +49,11 @@ def print_schema(out: TextIO) -> int:
 
 def _connect(config: Config, out: TextIO, err: TextIO) -> bool:
     # Imported late, because the rest of the command needs no HTTP client.
+    from gateway.cli.check_providers import ProviderFinding, ask_providers
     from gateway.cli.check_redis import ask_redis
-    from gateway.cli.check_upstreams import ask_all
+    from gateway.cli.check_upstreams import Finding, ask_all
 
-    findings = asyncio.run(ask_all(config))
+    findings: list[Finding | ProviderFinding] = [*asyncio.run(ask_all(config)), *asyncio.run(ask_providers(config))]
     for finding in findings:
         print(finding, file=out if finding.good else err)
     wrong = asyncio.run(ask_redis(config.redis)) if config.redis is not None else None

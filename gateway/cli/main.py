@@ -123,7 +123,11 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--workers", type=positive, metavar="N", help="processes, instead of server.workers")
     check = commands.add_parser("check", parents=[config], help="report every problem of the config")
     check.add_argument("--show", action="store_true", help="print the effective config, secrets masked")
-    check.add_argument("--connect", action="store_true", help="ask every upstream for its models, and Redis")
+    check.add_argument(
+        "--connect",
+        action="store_true",
+        help="ask every upstream for its models, every identity provider for its keys, and Redis",
+    )
     check.add_argument(
         "--schema",
         action="store_true",

@@ -2,12 +2,12 @@
 
 import graphlib
 import importlib.util
-import ipaddress
 from collections.abc import Container, Iterator
 from typing import Final
 
 from gateway.config.model import Config, LimitsConfig, ModelConfig, UpstreamConfig
 from gateway.config.problems import Problem, did_you_mean, join, plain, quoted
+from gateway.config.scalars import is_loopback
 from gateway.core.headers import HOP_BY_HOP
 
 _SET_BY_GATEWAY: Final = HOP_BY_HOP | {"content-type", "content-encoding", "accept-encoding", "x-request-id"}
@@ -49,6 +49,7 @@ def _forwarded(upstream: UpstreamConfig, path: str) -> Iterator[Problem]:
 def cross_problems(config: Config, written: Container[str]) -> Iterator[Problem]:
     """The problems between fields. `written` has the paths of all fields in the file, wrong ones included."""
     yield from _keys(config, written)
+    yield from _jwt(config)
     yield from _listening(config, written)
     yield from _needs_redis(config, written)
     yield from _redis_login(config)
@@ -92,9 +93,38 @@ def _keys(config: Config, written: Container[str]) -> Iterator[Problem]:
                 yield Problem(f"{path}.key", f"the same key as that of keys[{first}]")
 
 
+def _jwt(config: Config) -> Iterator[Problem]:
+    keys = [key.name for key in config.keys]
+    names: dict[str, int] = {}
+    for i, provider in enumerate(config.auth.jwt):
+        path = f"auth.jwt[{i}]"
+        first = names.setdefault(provider.name, i)
+        if first != i:
+            yield Problem(
+                f"{path}.name",
+                f"auth.jwt[{first}] has the name {quoted(provider.name)} too; their callers could not be told apart",
+            )
+        for key in (key for key in keys if key.startswith(f"{provider.name}:")):
+            yield Problem(f"{path}.name", f"callers get names like that of the key {quoted(key)}; choose another")
+        if (provider.jwks_url is None) is (provider.jwks_file is None):
+            yield Problem(f"{path}.jwks_url", "give either jwks_url or jwks_file, where the provider's keys are")
+        if provider.ca_file is not None and not (provider.jwks_url or "").startswith("https:"):
+            yield Problem(f"{path}.ca_file", "only a jwks_url with https:// has a certificate; remove one of the two")
+        if not provider.algorithms:
+            yield Problem(f"{path}.algorithms", "name at least one, such as RS256")
+        if not provider.map:
+            yield Problem(
+                f"{path}.map", 'map at least one group to a key, such as {engineering: team-a}, or {"*": team-a}'
+            )
+        for group, name in provider.map.items():
+            if name and name not in keys:
+                hint = did_you_mean(name, keys)
+                yield Problem(join(f"{path}.map", group), f"no key named {quoted(name)}{hint}")
+
+
 def _listening(config: Config, written: Container[str]) -> Iterator[Problem]:
     server, admin = config.server, config.admin
-    if not config.keys and "keys" not in written and not _is_loopback(server.host):
+    if not config.keys and "keys" not in written and not is_loopback(server.host):
         yield Problem(
             "server.host",
             f"{server.host} can be reached from other machines, and no keys are configured; "
@@ -102,15 +132,6 @@ def _listening(config: Config, written: Container[str]) -> Iterator[Problem]:
         )
     if admin.port == server.port != 0 and (admin.host == server.host or _is_wildcard(admin.host, server.host)):
         yield Problem("admin.port", f"{admin.port} is also server.port; choose another, or 0 for a free port")
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_wildcard(*hosts: str) -> bool:

@@ -62,6 +62,22 @@ SENTENCES: Final = {
     "keys[].engine_fields": "Body fields that steer the engine and that the key may send, see "
     "[Security](security.md#fields-that-steer-the-engine).",
     "keys[].keep_bodies": "Whether `inspector.bodies` holds for the key's requests.",
+    "auth": "Further ways to authenticate.",
+    "auth.jwt": "Identity providers whose tokens are accepted like keys, see [Single sign-on](sso.md).",
+    "auth.jwt[].name": "Begins the names of its callers in logs, reports and metrics.",
+    "auth.jwt[].issuer": "The claim `iss` of its tokens, letter for letter.",
+    "auth.jwt[].audience": "What the claim `aud` must hold: the name of this gateway at the provider.",
+    "auth.jwt[].jwks_url": "Address of the provider's public keys. Set this or `jwks_file`. Plain `http` is accepted "
+    "from loopback only.",
+    "auth.jwt[].jwks_file": "File with the provider's public keys, read anew when it changes.",
+    "auth.jwt[].ca_file": "PEM file of CAs that `jwks_url` is trusted by, added to the system's.",
+    "auth.jwt[].algorithms": "Signatures that are accepted. Those with a shared secret (`HS256`) never are.",
+    "auth.jwt[].key_from": "Claim that tells callers apart: each has limits and a budget of its own. null: a group is "
+    "one caller.",
+    "auth.jwt[].groups_from": "Claim with the groups, a list or one text. A path such as `realm_access.roles` leads "
+    "into objects.",
+    "auth.jwt[].map": "For each group the name of a key whose models, class and limits hold; the first group that "
+    'fits counts. `"*"` is every valid token. Tokens without a mapped group are refused.',
     "upstreams": "Servers that answer requests, by name. Names are ASCII; a response header shows them.",
     "upstreams.*.base_url": "Address up to the part that all endpoints share; it usually ends in `/v1`.",
     "upstreams.*.kind": "Server software. It decides what can be merged and which load metrics are read; a "

@@ -24,6 +24,7 @@ from gateway.config.scalars import (
     Heartbeat,
     Host,
     Hours,
+    JwksUrl,
     KeyText,
     Name,
     Origin,
@@ -147,6 +148,34 @@ class KeyConfig(Section, frozen=True, kw_only=True):
         if self.key is not None:
             return hashlib.sha256(self.key.reveal().encode()).digest()
         return bytes.fromhex(self.key_sha256.reveal() if self.key_sha256 is not None else "")
+
+
+JwtAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
+"""Signatures that only the provider can make; a secret shared with it (HS256) is not offered."""
+
+
+class JwtConfig(Section, frozen=True, kw_only=True):
+    """An identity provider whose tokens are accepted; either `jwks_url` or `jwks_file` is set.
+
+    `map` leads from a group to the name of a key. A `key_from` of None makes each group one caller.
+    """
+
+    name: Name = "sso"
+    issuer: Name
+    audience: Name
+    jwks_url: JwksUrl | None = None
+    jwks_file: Path | None = None
+    ca_file: Path | None = None
+    algorithms: tuple[JwtAlgorithm, ...] = ("RS256", "ES256")
+    key_from: Name | None = "sub"
+    groups_from: Name = "groups"
+    map: Mapping[Name, Name]
+
+
+class AuthConfig(Section, frozen=True, kw_only=True):
+    """Further ways to authenticate, beside `keys`."""
+
+    jwt: tuple[JwtConfig, ...] = ()
 
 
 class RateConfig(Section, frozen=True, kw_only=True):
@@ -322,6 +351,7 @@ class Config(Section, frozen=True, kw_only=True):
     inspector: InspectorConfig = InspectorConfig()
     redis: RedisConfig | None = None
     keys: tuple[KeyConfig, ...] = ()
+    auth: AuthConfig = AuthConfig()
     upstreams: Mapping[str, UpstreamConfig]
     models: Mapping[str, ModelConfig]
     retry: RetryConfig = RetryConfig()

@@ -76,7 +76,8 @@ def _takes(annotation: Any) -> str:
     if is_union(annotation):
         return f"{' or '.join(_takes(option) for option in arguments[:-1])}, or null"
     if origin is Mapping:
-        return "header names and values"
+        name, value = (_takes(argument) for argument in get_args(annotation))
+        return "header names and values" if name == "header names" else f"{name} to {value}"
     if origin in (tuple, frozenset):
         return f"list of {_takes(arguments[0])}"
     return "fields"

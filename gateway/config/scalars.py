@@ -226,6 +226,25 @@ def _base_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _jwks_url(text: str) -> str:
+    url = _split(text, ("https", "http"), "https://login.example.com/keys")
+    if "@" in url.netloc or not url.hostname or "#" in text:
+        raise ValueError("must be a plain address without user or fragment, such as https://login.example.com/keys")
+    if url.scheme == "http" and not is_loopback(url.hostname):
+        raise ValueError("must begin with https://: whoever can change these keys can sign in as anybody")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach this address or host name."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 _REDIS_EXAMPLE: Final = "redis://127.0.0.1:6379/0"
 _REDIS_PASSWORD: Final = "percent-encode the password (@ is %40, / %2F, # %23, ? %3F), or put it into redis.password"
@@ -376,6 +395,7 @@ Host = Annotated[str, Scalar(_host, "address or host name")]
 Origin = Annotated[str, Scalar(_origin, "origins")]
 Timezone = Annotated[str, Scalar(_timezone, "time zone name")]
 Prefix = Annotated[str, Scalar(_prefix)]
+JwksUrl = Annotated[str, Scalar(_jwks_url, "https address", private=True)]
 BaseUrl = Annotated[str, Scalar(_base_url, "http(s) address", private=True)]
 RedisUrl = Annotated[Secret, Scalar(_redis_url, "redis address", show=_show_redis_url, private=True)]
 RedisPassword = Annotated[Secret, Scalar(_redis_password, show=str, private=True)]

@@ -33,6 +33,10 @@ class Calendar:
         self._offset = unix - monotonic
         self._measure()
 
+    def unix(self, now: float) -> float:
+        """Seconds since 1970 at `now`."""
+        return now + self._offset
+
     def day(self, now: float) -> str:
         """The day at `now`, as `2026-11-29`."""
         if not self._earliest <= now < self._end:

@@ -139,8 +139,7 @@ class KeyLimitGate:
         """Count a denial of `request` and word it for the client."""
         limit, wait = denial
         limits = account.limits
-        key = call.caller.name
-        self._rejected(key, limit)
+        self._rejected(call.caller.label, limit)
         if limit == "too_large":
             tokens = self.request(call, limits).committed
             return Rejection(

@@ -62,6 +62,10 @@ class SharedLimits:
         self._accounts.append(SharedAccount(name, limits, self._shared))
         return self._accounts[-1]
 
+    def forget(self, account: SharedAccount) -> None:
+        """Tend this account no longer; no call may hold it."""
+        self._accounts.remove(account)
+
     async def start(self) -> None:
         """Connect; if Redis does not answer in time, keep trying in the background."""
         await self.link.start()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.auth.authenticate import Authenticate
+from gateway.auth.authenticate import Authenticate, TokenCallers
 from gateway.auth.model_access import ModelAccess
 from gateway.auth.model_names import ModelNames
 from gateway.cache.layer import CacheLayer
@@ -52,6 +52,7 @@ class Deps:
     tiers: Layer | None = None  # set if some model may ask both its cheap and its strong candidate
     keep: Callable[[Call, float], None] | None = None  # set if the inspector keeps calls
     bodies: Layer | None = None  # set if it keeps their bodies
+    tokens: TokenCallers | None = None  # set if identity providers are configured
 
 
 def build(d: Deps) -> Stack:
@@ -61,7 +62,7 @@ def build(d: Deps) -> Stack:
         # First, so that it is held, and records the request, even if a later gate rejects it.
         RequestMetrics(d.metrics, d.access_log, d.keep),
         # Before the body, so that nobody without a key makes the gateway buffer megabytes.
-        Authenticate(d.callers),
+        Authenticate(d.callers, d.tokens),
         # After authentication, so that strangers create no spans.
         *(() if d.tracing is None else (d.tracing,)),
         # Rejects what a key's limits reject whatever the body says, so such bodies are never read.

@@ -105,7 +105,7 @@ class UsageAccounting:
             nanos = cost(attempt.tokens, price)
         model, upstream = call.routing.route.name, attempt.candidate.upstream
         if nanos:
-            self._cost(model, upstream, call.caller.name)(nanos / NANO)
+            self._cost(model, upstream, call.caller.label)(nanos / NANO)
         elif nanos is None and attempt.tokens is not NOTHING:
             self._unpriced(model, upstream)(1)
         if attempt.estimated:

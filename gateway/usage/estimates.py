@@ -26,7 +26,7 @@ class TokenEstimates:
         candidate, caller, body = call.routing.candidate, call.caller, call.request.body
         fields = fields_of(call.request)
         weight, caps = weigh(fields, body), call.request.endpoint.caps(fields)
-        estimate = self._estimator.estimate(weight, caps, candidate.model, caller.name, body)
+        estimate = self._estimator.estimate(weight, caps, candidate.model, caller.label, body)
         call.usage.estimate = estimate
         return estimate
 
@@ -43,4 +43,4 @@ class TokenEstimates:
             return  # learning costs more than estimating, and the factors change slowly by now
         if used.input > 0 and estimate.input > 0:
             self._ratio(call.routing.route.name)(used.input / estimate.input)
-        self._estimator.learn(estimate, model, call.caller.name, used)
+        self._estimator.learn(estimate, model, call.caller.label, used)

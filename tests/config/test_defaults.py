@@ -39,6 +39,7 @@ DEFAULTS = {
     "admin": {"host": "127.0.0.1", "port": 9464},
     "redis": None,
     "keys": [],
+    "auth": {"jwt": []},
     "upstreams": {
         "local": {
             "base_url": "http://127.0.0.1:8000/v1",

@@ -149,6 +149,11 @@ class RequestHandler:
             generation.stack.door[0].admit(call, call.timing.accepted_at)  # records it
             return match if isinstance(match, Rejection) else DRAINED
         rejection = admit(generation.stack.door, call, call.timing.accepted_at)
+        if rejection is not None and rejection.kind is INVALID_API_KEY and generation.learn_signer is not None:
+            now = self.clock()
+            if await generation.learn_signer(call.request.credentials, now):
+                # The first gate holds the call already.
+                rejection = admit(generation.stack.door[1:], call, self.clock())
         if rejection is not None:
             if rejection.kind is INVALID_API_KEY:
                 self._log_refused_key(request.remote, call.timing.accepted_at)
