@@ -1,6 +1,8 @@
 """The load of upstreams: calls in flight and queued, the engine's own metrics, and response times."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Final, NamedTuple
 
 from gateway.core.call import Call, Candidate
@@ -14,7 +16,28 @@ SLOW_FACTOR: Final = 2.0
 """Response times up to this multiple of the fastest count as equal: calls differ that much by themselves."""
 QUICK_S: Final = 0.05
 """Response times below this count as equal: a new connection alone may cost as much."""
-_SMOOTHING: Final = 0.2
+_RECENT: Final = 5
+_ENOUGH: Final = 3
+"""An upstream is as fast as the median of its last _RECENT answers, unknown before _ENOUGH of them: one slow
+answer must not keep it without calls, and so without answers that would show it to be fast."""
+
+
+class _ResponseTimes:
+    """The last response times of one upstream, in seconds; `median` is None while they are too few."""
+
+    __slots__ = ("_seconds", "median", "updated_at")
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_RECENT)
+        self.median: float | None = None
+        self.updated_at = 0.0
+
+    def learn(self, seconds: float, now: float) -> None:
+        if now - self.updated_at > FORGET_S:
+            self._seconds.clear()
+        self._seconds.append(seconds)
+        self.median = median(self._seconds) if len(self._seconds) >= _ENOUGH else None
+        self.updated_at = now
 
 
 class EngineLoad(NamedTuple):
@@ -36,13 +59,14 @@ class UpstreamLoads:
         """`queues` is by upstream; `engine(upstream, now)` returns an engine's recent metrics or None."""
         self._queues = queues
         self._engine = engine
-        self._response_times: dict[tuple[str, bool], tuple[float, float]] = {}  # smoothed seconds, updated at
+        self._response_times: dict[tuple[str, bool], _ResponseTimes] = {}
 
     def learn(self, upstream: str, stream: bool, seconds: float, now: float) -> None:
-        """Record the time to an answer, or to the first event of a stream."""
-        before = self._response_time(upstream, stream, now)
-        mean = seconds if before is None else before + _SMOOTHING * (seconds - before)
-        self._response_times[upstream, stream] = mean, now
+        """Record the time to a good answer, or to the first event of a stream."""
+        times = self._response_times.get((upstream, stream))
+        if times is None:
+            times = self._response_times[upstream, stream] = _ResponseTimes()
+        times.learn(seconds, now)
 
     def share(self, candidate: Candidate, now: float) -> float:
         """Return calls in flight and queued, relative to the concurrency limit."""
@@ -103,8 +127,8 @@ class UpstreamLoads:
         return seconds
 
     def _response_time(self, upstream: str, stream: bool, now: float) -> float | None:
-        entry = self._response_times.get((upstream, stream))
-        return None if entry is None or now - entry[1] > FORGET_S else entry[0]
+        times = self._response_times.get((upstream, stream))
+        return None if times is None or now - times.updated_at > FORGET_S else times.median
 
 
 def _tokens(call: Call) -> int:

@@ -156,10 +156,12 @@ class Router:
         candidate = call.routing.candidate
         if not call.attempts:
             return
-        if call.timing.answered_at > call.timing.sent_at:
-            self._loads.learn(
-                candidate.upstream, call.request.stream, call.timing.answered_at - call.timing.sent_at, now
-            )
+        # A refusal is no answer: it comes at once, and a caller who leaves after it has no attempt under way.
+        timing = call.timing
+        answered = call.response.outcome == "ok" or timing.first_token_at >= timing.sent_at
+        if answered and timing.answered_at > timing.sent_at > 0.0:
+            seconds = timing.answered_at - timing.sent_at
+            self._loads.learn(candidate.upstream, call.request.stream, seconds, now)
         if request_hash is not None and candidate is not picked:
             self._prefixes.note(request_hash, replica_of(candidate))
 

@@ -120,6 +120,7 @@ class RoutingScene:
     def answered(self, call: Call, seconds: float = 1.0, by: Candidate | None = None) -> None:
         """End the call after this time, at its candidate or at `by`."""
         call.attempts, call.timing.sent_at, call.timing.answered_at = 1, NOW, NOW + seconds
+        call.response.outcome = "ok"
         if by is not None:
             call.routing.candidate = by
         call.lease.settle(call, NOW + seconds)

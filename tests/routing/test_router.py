@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from routing_scene import NOW, RoutingScene, candidate
 
-from gateway.core.call import Candidate, Route, TokenEstimate
+from gateway.core.call import Call, Candidate, Route, TokenEstimate
 from gateway.core.errors import INSUFFICIENT_QUOTA, INVALID_VALUE
 from gateway.routing.load import FORGET_S, SATURATED_WAITING, EngineLoad
 from gateway.routing.router import REASONS, RoutingRule
@@ -158,8 +158,9 @@ def test_calls_of_other_clients_of_an_engine_count():
 
 def test_a_much_slower_upstream_counts_as_fuller_until_that_is_forgotten():
     scene = RoutingScene(LEAST, A, B)
-    scene.loads.learn("a", False, 9.0, NOW)
-    scene.loads.learn("b", False, 1.0, NOW)
+    for _ in range(3):
+        scene.loads.learn("a", False, 9.0, NOW)
+        scene.loads.learn("b", False, 1.0, NOW)
     scene.busy("b", 2)
     assert scene.order() == ["b", "a"]  # 1/4 * 4.5 against 3/4
     later = scene.routed(now=NOW + FORGET_S + 0.1)
@@ -168,15 +169,16 @@ def test_a_much_slower_upstream_counts_as_fuller_until_that_is_forgotten():
 
 def test_up_to_twice_as_slow_counts_as_equal():
     scene = RoutingScene(LEAST, A, B)
-    scene.loads.learn("a", False, 1.9, NOW)
-    scene.loads.learn("b", False, 1.0, NOW)
+    for _ in range(3):
+        scene.loads.learn("a", False, 1.9, NOW)
+        scene.loads.learn("b", False, 1.0, NOW)
     scene.busy("b", 1)
     assert scene.order() == ["a", "b"]
 
 
 def test_response_times_are_learned_from_calls():
     scene = RoutingScene(LEAST, A, B)
-    for _ in range(4):
+    for _ in range(6):
         call = scene.routed()
         scene.answered(call, 9.0 if call.routing.candidate is A else 1.0)
     scene.busy("b", 2)
@@ -324,3 +326,60 @@ def test_every_reason_is_from_a_closed_set():
         scene = RoutingScene(rule, A, B)
         scene.routed()
         assert {reason for _, _, reason in scene.counted} <= set(REASONS)
+
+
+# four equally fast upstreams after trouble
+
+FOUR = [candidate(name) for name in "abcd"]
+
+
+def shares(scene: RoutingScene, now: float, calls: int = 120) -> list[int]:
+    """The calls that each upstream gets, at 20 open calls of half a second."""
+    got = dict.fromkeys("abcd", 0)
+    open_calls: list[tuple[float, Call]] = []
+    for _ in range(calls):
+        if len(open_calls) == 20:
+            end, first = open_calls.pop(0)
+            now = max(now, end)
+            scene.queues[first.routing.candidate.upstream].free += 1
+            first.timing.answered_at, first.response.outcome = now, "ok"
+            first.lease.settle(first, now)
+        call = scene.routed(now=now)
+        got[call.routing.candidate.upstream] += 1
+        scene.queues[call.routing.candidate.upstream].free -= 1
+        call.attempts, call.timing.sent_at = 1, now
+        open_calls.append((now + 0.5, call))
+        now += 0.02
+    return sorted(got.values())
+
+
+def ended_badly(scene: RoutingScene, by: Candidate, *, sent_at: float, outcome: str) -> None:
+    call = scene.routed()
+    call.routing.candidate, call.attempts = by, 1
+    call.timing.sent_at, call.timing.answered_at, call.response.outcome = sent_at, NOW + 0.001, outcome
+    call.lease.settle(call, NOW + 0.001)
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "outcome"),
+    [(NOW, "upstream_error"), (0.0, "client_gone"), (NOW, "client_gone")],
+    ids=["refused", "left while waiting to retry", "left after a refusal"],
+)
+def test_failures_and_departed_callers_leave_the_shares_even(sent_at: float, outcome: str):
+    scene = RoutingScene(LEAST, *FOUR, permits=64)
+    shares(scene, NOW - 5.0)
+    for _ in range(20):
+        ended_badly(scene, FOUR[0], sent_at=sent_at, outcome=outcome)
+    assert shares(scene, NOW + 1.0)[0] >= 24
+
+
+def test_one_slow_answer_starves_no_upstream():
+    scene = RoutingScene(LEAST, *FOUR, permits=64)
+    shares(scene, NOW - 5.0)
+    for line in scene.queues.values():
+        line.free = line.permits
+    scene.loads.learn("a", False, 30.0, NOW)
+    assert shares(scene, NOW)[0] >= 24
+    fresh = RoutingScene(LEAST, *FOUR, permits=64)
+    fresh.loads.learn("a", False, 30.0, NOW)
+    assert shares(fresh, NOW)[0] >= 24
