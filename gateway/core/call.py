@@ -390,15 +390,26 @@ class Lease:
 
 
 class Reply:
-    """The pipeline's answer: a whole body or a stream. `outcome` is that of a whole answer, for metrics."""
+    """The pipeline's answer: a whole body or a stream.
 
-    __slots__ = ("body", "outcome", "status", "stream")
+    `outcome` is that of a whole answer, for metrics; `content_type` is empty for JSON.
+    """
 
-    def __init__(self, status: int, body: bytes = b"", stream: EventStream | None = None, outcome: str = "ok") -> None:
+    __slots__ = ("body", "content_type", "outcome", "status", "stream")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        stream: EventStream | None = None,
+        outcome: str = "ok",
+        content_type: str = "",
+    ) -> None:
         self.status = status
         self.body = body
         self.stream = stream
         self.outcome = outcome
+        self.content_type = content_type
 
 
 Handler = Callable[[Call], Awaitable[Reply | Rejection]]

@@ -4,7 +4,7 @@ The endpoints themselves are in `gateway/wire/`, one file each; `gateway/wire/en
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -12,6 +12,8 @@ from gateway.core.errors import ErrorKind, Rejection
 from gateway.core.request_fields import RequestFields
 from gateway.core.stream import StreamReader
 from gateway.core.tokens import NO_OUTPUT, OutputCaps, TokenUsage
+
+FORM: Final = "multipart/form-data"
 
 
 class RequestHead(NamedTuple):
@@ -88,6 +90,8 @@ class Endpoint(str):
     at_root: bool
     keeps: bool
     takes_query: bool
+    any_answer: bool
+    takes_form: bool
     upstream_path: str
 
     def __new__(
@@ -113,6 +117,7 @@ class Endpoint(str):
         at_root: bool = False,
         keeps: bool = False,
         takes_query: bool = False,
+        any_answer: bool = False,
     ) -> "Endpoint":
         """`name` is what `upstreams.*.serves` calls it.
 
@@ -125,6 +130,7 @@ class Endpoint(str):
         gateway answers it itself. `travelling`: headers of the client that go upstream, each with its value where
         the client sent none; empty: none. `at_root`: upstreams serve it beside their `/v1`, not below it.
         `keeps`: the upstream keeps its answers, and calls may name one. `takes_query`: a query goes upstream.
+        `any_answer`: answers may be something else than JSON.
         """
         self = super().__new__(cls, path)
         self.name = name
@@ -147,5 +153,7 @@ class Endpoint(str):
         self.at_root = at_root
         self.keeps = keeps
         self.takes_query = takes_query
+        self.any_answer = any_answer
+        self.takes_form = FORM in media_types
         self.upstream_path = path.removeprefix("/v1")
         return self

@@ -24,6 +24,7 @@ class RequestFields(Struct, dict=True):
 
     model: Any = None
     stream: Any = None
+    stream_format: Any = None
     previous_response_id: Any = None
     store: Any = None
     # Kept as JSON, for readers that need to look inside.

@@ -17,6 +17,14 @@ from gateway.wire.openai.lists import (
     SCORE,
     TOKENIZE,
 )
+from gateway.wire.openai.media import (
+    IMAGE_EDITS,
+    IMAGE_VARIATIONS,
+    IMAGES,
+    SPEECH,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+)
 from gateway.wire.openai.models import HEALTH, MODELS
 from gateway.wire.openai.responses import CANCEL, COMPACT, INPUT_ITEMS, INPUT_TOKENS, RESPONSES, STORED
 
@@ -25,5 +33,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *(RESPONSES, COMPACT, INPUT_TOKENS, STORED, CANCEL, INPUT_ITEMS),
     *(MESSAGES, COUNT_TOKENS),
     *(RERANK, RERANK_V2, SCORE, POOLING, CLASSIFY, TOKENIZE, DETOKENIZE, MODERATIONS),
+    *(IMAGES, IMAGE_EDITS, IMAGE_VARIATIONS),
+    *(SPEECH, TRANSCRIPTIONS, TRANSLATIONS),
     *(MODELS, HEALTH),
 )

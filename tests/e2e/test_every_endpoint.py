@@ -39,6 +39,7 @@ REQUESTS = {
         Asked("/classify", {"input": ["ab", "c"]}, "/classify", (3, 0)),
         Asked("/tokenize", {"prompt": "ab"}, "/tokenize", (0, 0)),
         Asked("/v1/detokenize", {"tokens": [97]}, "/detokenize", (0, 0)),
+        Asked("/v1/images/generations", {"prompt": "a cat"}, "/v1/images/generations", (10, 20)),
         Asked("/v1/moderations", {"input": ["ab"]}, "/v1/moderations", (0, 0)),
     )
 }

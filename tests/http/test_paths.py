@@ -74,9 +74,6 @@ async def test_every_other_path_is_a_404(gateway: InProcessGateway, upstream: Fa
     [
         ("/v1/files", "set batches.enabled, and it does."),
         ("/v1/batches", "set batches.enabled, and it does."),
-        ("/v1/audio/speech", f"call the provider directly, or send audio in the messages of {CHAT} to an"),
-        ("/v1/audio/transcriptions", f"call the provider directly, or send audio in the messages of {CHAT}"),
-        ("/v1/images/generations", "call the provider directly, or send images in the messages of"),
     ],
 )
 async def test_paths_that_are_not_served_say_what_to_do(gateway: InProcessGateway, path: str, advice: str) -> None:

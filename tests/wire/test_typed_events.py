@@ -14,7 +14,7 @@ from kit.pieces import cut, examples
 
 from gateway.core.tokens import TokenUsage
 from gateway.wire.anthropic import messages as messages_wire
-from gateway.wire.openai import media_events
+from gateway.wire.openai import media
 from gateway.wire.openai import responses as responses_wire
 from gateway.wire.openai.chunks import InvalidChunk
 from gateway.wire.openai.sse import EventTooLarge
@@ -51,14 +51,14 @@ WIRES = {
         TokenUsage(15, 5, 4, 0, 3),
         messages.ERROR,
     ),
-    "images": _wire(media_events.IMAGES, images.events(), TokenUsage(10, 20), messages.ERROR),
-    "edits": _wire(media_events.IMAGES, images.events("image_edit"), TokenUsage(10, 20), messages.ERROR),
-    "speech": _wire(media_events.SPEECH, audio.speech_events(), TokenUsage(3, 40), messages.ERROR),
-    "transcripts": _wire(media_events.TRANSCRIPTS, audio.transcript_events(), TokenUsage(14, 6), messages.ERROR),
+    "images": _wire(media.IMAGE_EVENTS, images.events(), TokenUsage(10, 20), messages.ERROR),
+    "edits": _wire(media.IMAGE_EVENTS, images.events("image_edit"), TokenUsage(10, 20), messages.ERROR),
+    "speech": _wire(media.SPEECH_EVENTS, audio.speech_events(), TokenUsage(3, 40), messages.ERROR),
+    "transcripts": _wire(media.TRANSCRIPT_EVENTS, audio.transcript_events(), TokenUsage(14, 6), messages.ERROR),
 }
 OTHERS = [
-    (b": keep-alive\n\n", b": keep-alive\n\n"),
     (b"data: [DONE]\n\n", b""),
+    (b": keep-alive\n\n", b": keep-alive\n\n"),
     (b"event: note\n\n", b""),
     (b": note\nid: 7\ndata: x\n\n", b": note\n\n"),
     (b'event: new.kind\ndata: {"x":1}\n\n', b'event: new.kind\ndata: {"x":1}\n\n'),
@@ -106,7 +106,8 @@ def streams(draw: st.DrawFn) -> tuple[Wire, list[tuple[bytes, bytes]]]:
     wire = WIRES[draw(st.sampled_from(sorted(WIRES)))]
     events = list(zip(wire.sent, wire.passed, strict=True))
     for _ in range(draw(st.integers(0, 4))):
-        events.insert(draw(st.integers(0, len(events) - 1)), draw(st.sampled_from(OTHERS)))
+        others = OTHERS[1:] if wire.types.marker else OTHERS
+        events.insert(draw(st.integers(0, len(events) - 1)), draw(st.sampled_from(others)))
     if draw(st.booleans()):
         at = draw(st.integers(0, len(events) - 1))
         late = [(sent, b"") for sent, _ in events[at:]]

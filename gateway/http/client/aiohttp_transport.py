@@ -37,10 +37,12 @@ from gateway.http.client.resolver import AiohttpResolver, Resolver
 from gateway.http.client.transport import (
     MAX_AGE_S,
     MAX_HEADER_BYTES,
+    PLAIN,
     POOL_KEEPALIVE_S,
     BodySink,
     Exchange,
     Pieces,
+    SendOptions,
     too_large,
 )
 from gateway.http.descriptors import Descriptors
@@ -118,21 +120,20 @@ class AiohttpTransport:
         deadline: float,
         timeout_cause: Cause,
         resend: bool = True,
-        at_root: bool = False,
-        method: str = "POST",
+        options: SendOptions = PLAIN,
     ) -> Exchange:
         """See `Transport.send`."""
         length = sum(map(len, body))
-        url = URL((self._base_url.removesuffix("/v1") if at_root else self._base_url) + path, encoded=True)
+        url = URL((self._base_url.removesuffix("/v1") if options.at_root else self._base_url) + path, encoded=True)
         fields = [*headers, ("content-length", str(length))]
         try:
             async with asyncio.timeout_at(deadline):
                 try:
-                    answer = await self._ask(method, url, fields, body, length, connect_s)
+                    answer = await self._ask(options.method, url, fields, body, length, connect_s)
                 except aiohttp.ClientConnectorError as error:
                     if not out_of_descriptors(error.os_error) or not await self._descriptors.relieve():
                         raise
-                    answer = await self._ask(method, url, fields, body, length, connect_s)
+                    answer = await self._ask(options.method, url, fields, body, length, connect_s)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failure(error, timeout_cause) from error
         # Two defects that aiohttp's client accepts.

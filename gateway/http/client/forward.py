@@ -146,7 +146,8 @@ class Forward:
         charge(call, answer.tokens, body, self._estimate)
         if call.batch is None and answer.model is not None and answer.model != call.request.model:
             body = splice.replace(body, splice.model_spans(body), route.encoded)
-        return Reply(200, body, outcome=UPSTREAM_ERROR.outcome if answer.failed else "ok")
+        outcome = UPSTREAM_ERROR.outcome if answer.failed else "ok"
+        return Reply(200, body, None, outcome, _content_type(exchange) if call.request.endpoint.any_answer else "")
 
     async def _stream(
         self, exchange: Exchange, upstream: UpstreamClient, call: Call, route: Route, *, strip_usage: bool
@@ -201,6 +202,10 @@ def _forwarded(headers: Mapping[str, str]) -> list[tuple[str, str]]:
             forwarded.append(("x-upstream-request-id", value))
             break
     return forwarded
+
+
+def _content_type(exchange: Exchange) -> str:
+    return header_policy.clean(exchange.headers.get("content-type", "")) or "application/octet-stream"
 
 
 def _invalid(upstream: UpstreamClient, problem: str) -> UpstreamFailure:

@@ -26,7 +26,7 @@ from gateway.core.errors import (
 from gateway.http.client.connect_errors import failure_of, out_of_descriptors
 from gateway.http.client.h1_connection import H1Connection, StaleConnection, closed_early
 from gateway.http.client.resolver import Address, Resolver
-from gateway.http.client.transport import MAX_AGE_S, POOL_KEEPALIVE_S, Exchange, Pieces
+from gateway.http.client.transport import MAX_AGE_S, PLAIN, POOL_KEEPALIVE_S, Exchange, Pieces, SendOptions
 from gateway.http.descriptors import Descriptors
 from gateway.http.ticker import Ticker
 
@@ -63,6 +63,7 @@ class H1Transport:
         self._root = self._path.removesuffix("/v1")
         fixed = [("host", parts.netloc), *((key, value) for key, value in headers if key != "host")]
         self._fixed = "".join(f"{key}: {value}\r\n" for key, value in fixed)
+        self._untyped = "".join(f"{key}: {value}\r\n" for key, value in fixed if key != "content-type")
         self._ticker = ticker
         self._clock = clock
         self._resolver = resolver or Resolver()
@@ -80,14 +81,15 @@ class H1Transport:
         deadline: float,
         timeout_cause: Cause,
         resend: bool = True,
-        at_root: bool = False,
-        method: str = "POST",
+        options: SendOptions = PLAIN,
     ) -> Exchange:
         """See `Transport.send`."""
         length = sum(map(len, body))
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        base = self._root if at_root else self._path
-        text = f"{method} {base}{path} HTTP/1.1\r\n{self._fixed}{lines}content-length: {length}\r\n\r\n"
+        base, fixed = self._path, self._fixed
+        if options is not PLAIN:
+            base, fixed = self._root if options.at_root else base, self._untyped if options.typed else fixed
+        text = f"{options.method} {base}{path} HTTP/1.1\r\n{fixed}{lines}content-length: {length}\r\n\r\n"
         head = text.encode("latin-1")
         stale: StaleConnection | None = None
         connection = self._idle.pop() if self._idle else await self._connect(connect_s, deadline)

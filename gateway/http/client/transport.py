@@ -4,7 +4,7 @@ Times are monotonic seconds, the event loop's clock. Every error is raised as an
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gateway.core.errors import TOO_LARGE, UPSTREAM_INVALID_RESPONSE, Cause, UpstreamFailure
 
@@ -20,6 +20,19 @@ is followed even while the old address answers."""
 
 MAX_HEADER_BYTES = 16 * 1024
 """Longest header line of an answer, in bytes."""
+
+
+class SendOptions(NamedTuple):
+    """What is special about a call. `at_root`: a `/v1` at the end of the base URL is left out. `typed`: the call's
+    own headers have its content type.
+    """
+
+    method: str = "POST"
+    at_root: bool = False
+    typed: bool = False
+
+
+PLAIN: Final = SendOptions()
 
 
 class BodySink(Protocol):
@@ -75,13 +88,11 @@ class Transport(Protocol):
         deadline: float,
         timeout_cause: Cause,
         resend: bool = True,
-        at_root: bool = False,
-        method: str = "POST",
+        options: SendOptions = PLAIN,
     ) -> Exchange:
         """Send to the base URL plus `path` and wait for the answer's head until `deadline`.
 
-        `resend`: a reused connection that closes at once may be replaced, and the call sent again. `at_root`:
-        a `/v1` at the end of the base URL is left out.
+        `resend`: a reused connection that closes at once may be replaced, and the call sent again.
         Cancelling closes the connection. Raises UpstreamFailure, with `timeout_cause` if the deadline passed.
         """
 

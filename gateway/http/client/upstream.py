@@ -20,7 +20,7 @@ from gateway.core.errors import (
     UpstreamFailure,
     upstream_status,
 )
-from gateway.http.client.transport import Exchange, Transport, too_large
+from gateway.http.client.transport import Exchange, SendOptions, Transport, too_large
 from gateway.resilience.classification import is_wrong_path
 from gateway.wire.http import header_policy
 from gateway.wire.http.content_encoding import DecodedTooLarge, decoded
@@ -108,24 +108,25 @@ class UpstreamClient:
 
         Raises UpstreamFailure when awaited.
         """
-        if self._salted and call.request.endpoint.generates:
-            edits = (*edits, *cache_salt.salt_edits(call.request.body, cache_salt.salt_of(call.caller.name)))
+        asked, endpoint = call.request, call.request.endpoint
+        if self._salted and endpoint.generates and not endpoint.takes_form:
+            edits = (*edits, *cache_salt.salt_edits(asked.body, cache_salt.salt_of(call.caller.name)))
         if edits:
-            names = ((start, end, candidate.encoded) for start, end in call.request.spans if end > start)
-            body = edited(call.request.body, (*edits, *names))
+            names = ((start, end, candidate.encoded) for start, end in asked.spans if end > start)
+            body = edited(asked.body, (*edits, *names))
         else:
-            body = splice.parts(call.request.body, call.request.spans, candidate.encoded)
+            name = candidate.model.encode() if endpoint.takes_form else candidate.encoded
+            body = splice.parts(asked.body, asked.spans, name)
         deadline = self.deadline(call)
         timeout_cause: Cause = TOTAL
         first_byte = call.timing.sent_at + self.first_byte_s(stream=call.request.stream)
         if first_byte < deadline:
             deadline, timeout_cause = first_byte, FIRST_BYTE
-        asked, at_root = call.request, call.request.endpoint.at_root
-        path = asked.target or asked.endpoint.upstream_path
+        path = asked.target or endpoint.upstream_path
         fields, connect_s, send = self._headers(call), self._connect_s, self.transport.send
-        if at_root or asked.method != "POST":
-            again = call.attempts == 1
-            return send(path, fields, body, connect_s, deadline, timeout_cause, again, at_root, asked.method)
+        if endpoint.at_root or endpoint.takes_form or asked.method != "POST":
+            again, options = call.attempts == 1, SendOptions(asked.method, endpoint.at_root, endpoint.takes_form)
+            return send(path, fields, body, connect_s, deadline, timeout_cause, again, options)
         if call.attempts > 1:  # after a failed attempt a close at once is no coincidence: engines may die of it
             return send(path, fields, body, connect_s, deadline, timeout_cause, resend=False)
         return send(path, fields, body, connect_s, deadline, timeout_cause)
@@ -263,6 +264,8 @@ class UpstreamClient:
                 value = header_policy.clean(received[name])
                 if value:
                     headers.append((name, value))
+        if call.request.endpoint.takes_form:
+            headers.append(("content-type", received["content-type"]))
         for name, otherwise in call.request.endpoint.travelling:
             if name not in self._settled and (value := header_policy.clean(received.get(name, otherwise))):
                 headers.append((name, value))

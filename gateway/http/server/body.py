@@ -4,6 +4,7 @@ Buffered bytes are held in the call's lease, so the memory of all bodies togethe
 """
 
 import asyncio
+from io import BytesIO
 
 from aiohttp import HttpVersion11, StreamReader, web
 
@@ -19,9 +20,13 @@ from gateway.core.errors import (
 )
 from gateway.http.server.connection import Request
 from gateway.limits.body_memory import SMALL, BodyMemory, HeldBody
+from gateway.wire.http.form import boundary_of
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MAX_LENGTH_DIGITS = 19
+_NO_FORM = Rejection(
+    UNSUPPORTED_MEDIA_TYPE, "Send the body as a form: `Content-Type: multipart/form-data` with its boundary."
+)
 _FULL = Rejection(MEMORY_FULL, "The gateway's memory for request bodies is full.", retry_after=1.0)
 
 
@@ -36,9 +41,9 @@ class BodyReader:
         self._timeout = timeout
         self._memory = memory
 
-    async def read(self, request: Request, lease: Lease) -> bytes | Rejection:
-        """The whole body, or a rejection. A request rejected by its headers is not read at all."""
-        rejection = self._check_headers(request)
+    async def read(self, request: Request, lease: Lease, *, form: bool = False) -> bytes | Rejection:
+        """The whole body, JSON or a form, or a rejection. A request rejected by its headers is not read at all."""
+        rejection = self._check_headers(request, form)
         if rejection is not None:
             return rejection
         content = request.content
@@ -72,8 +77,7 @@ class BodyReader:
         return held
 
     async def _collect(self, content: StreamReader, held: HeldBody) -> bytes | Rejection:
-        pieces: list[bytes] = []
-        length = 0
+        body, length = BytesIO(), 0  # it hands out its own memory: a large body is never there twice
         while piece := await content.readany():
             length += len(piece)
             if length > self._max_body:
@@ -82,10 +86,10 @@ class BodyReader:
             if self._memory.full(len(piece)):
                 return _FULL
             held.grow(len(piece))
-            pieces.append(piece)
-        return b"".join(pieces)
+            body.write(piece)
+        return body.getvalue()
 
-    def _check_headers(self, request: Request) -> Rejection | None:
+    def _check_headers(self, request: Request, form: bool) -> Rejection | None:
         headers = request.headers
         codings = headers.getall("content-encoding", None)
         if codings is not None and any(coding.lower() not in ("", "identity") for coding in codings):
@@ -94,7 +98,10 @@ class BodyReader:
         if expect is not None and expect.lower() != "100-continue":
             return Rejection(EXPECTATION_FAILED, "The only Expect value supported is 100-continue.")
         content_type = headers.get("content-type", "")
-        if content_type != "application/json" and not _is_json(content_type):
+        if form:
+            if boundary_of(content_type) is None:
+                return _NO_FORM
+        elif content_type != "application/json" and not _is_json(content_type):
             return Rejection(UNSUPPORTED_MEDIA_TYPE, "Send the body as JSON: `Content-Type: application/json`.")
         length = headers.get("content-length")  # digits only, the parser guarantees that
         if length is not None and (len(length) > _MAX_LENGTH_DIGITS or int(length) > self._max_body):

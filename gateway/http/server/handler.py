@@ -163,7 +163,7 @@ class RequestHandler:
             return self._list_models(generation, request, call, match.model)
         if match.stored is not None and generation.stored is not None:
             return await self._stored(generation, generation.stored, request, call, match.stored)
-        body = await generation.body.read(request, call.lease)
+        body = await generation.body.read(request, call.lease, form=match.endpoint.takes_form)
         rejection = body if isinstance(body, Rejection) else self._apply_body(generation, request, call, body)
         if rejection is not None:
             return rejection
@@ -177,7 +177,8 @@ class RequestHandler:
         if isinstance(reply, Rejection):
             return reply
         call.response.status, call.response.outcome, call.timing.replied_at = reply.status, reply.outcome, self.clock()
-        headers = JSON + self._headers(generation, request, call)
+        kind = f"Content-Type: {reply.content_type}\r\n" if reply.content_type else JSON
+        headers = kind + self._headers(generation, request, call)
         return Response(reply.status, headers, reply.body, close=self.draining)
 
     def _reject(self, generation: Generation, request: Request, call: Call, rejection: Rejection) -> Response:

@@ -23,8 +23,6 @@ INSTEAD: Final = {
     **dict.fromkeys(_ENGINE_ONLY, _ENGINE),
     "assistants": f"use {CHAT} instead",
     "threads": f"use {CHAT} instead",
-    "audio": f"call the provider directly, or send audio in the messages of {CHAT} to an audio model",
-    "images": f"call the provider directly, or send images in the messages of {CHAT} to a vision model",
 }
 """What to do instead, by the first part of a known path below /v1."""
 

@@ -38,7 +38,7 @@ class EventTypes(NamedTuple):
 
     `output`: a piece of the answer. `last`: one of these ends a complete stream. `failed`: so does one of these, and
     the answer has failed. `describing`: the member that holds the description of the answer. `finish` reads
-    OpenAI's `finish_reason` from it; an empty text is none.
+    OpenAI's `finish_reason` from it; an empty text is none. `marker`: `[DONE]` ends a complete stream too.
     """
 
     output: frozenset[str]
@@ -46,6 +46,7 @@ class EventTypes(NamedTuple):
     failed: frozenset[str] = frozenset()
     describing: Mapping[str, str] = {}
     finish: Callable[[Description], str] = lambda description: ""
+    marker: bool = False
 
 
 class _OutputEvent(msgspec.Struct, gc=False):
@@ -163,6 +164,9 @@ class TypedEventReader:
         if self.done or self.error is not None:
             return b""
         kept, data, name, dropped = _fields(event)
+        if data == b"[DONE]" and self._types.marker:
+            self.begun = self.done = True
+            return event
         if not data.startswith(b"{"):  # nothing that a client could parse
             comments = [line for line in kept if line.startswith(b":")]
             return b"\n".join([*comments, b"", b""]) if comments else b""
