@@ -84,7 +84,7 @@ async def test_audio(engine: EveryWire, sdk: openai.AsyncOpenAI, guarded: InProc
     assert events[-1] == "transcript.text.done"
     assert (await sdk.audio.translations.create(model="m-small", file=sound)).text == "pong"
     assert {forms.fields_of(one)["model"] for one in engine.upstream.calls[1:]} == {"up-small"}
-    await guarded.counted("sluice_tokens_total", 3 * 14, type="input")
+    await guarded.counted("sluice_tokens_total", 3 * 14, type="input", source="upstream")
     await guarded.outcome("ok", 5)
 
 
