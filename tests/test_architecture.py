@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "batching": "core queueing resilience telemetry usage wire",
     "inspector": "core wire",
     "page": "inspector",
-    "batch_jobs": "core telemetry",
+    "batch_jobs": "core redis telemetry",
     "pipeline": "auth cache core limits queueing resilience telemetry usage",
     "http": "auth batch_jobs context_window core inspector limits page pipeline resilience routing telemetry usage "
     "wire",

@@ -5,12 +5,14 @@ import os
 from collections.abc import Callable, Sequence
 from random import SystemRandom
 from typing import Final
+from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from gateway.assembly.builder import Pipeline, PipelineBuilder
 from gateway.auth.model_access import ModelAccess
 from gateway.batch_jobs.folder_store import FolderBlobStore
 from gateway.batch_jobs.library import BatchLibrary, BatchRules
+from gateway.batch_jobs.redis_store import RedisJobStore
 from gateway.batch_jobs.results import LineUsage
 from gateway.batch_jobs.room import Admission
 from gateway.batch_jobs.runner import BatchFigures, BatchRunner
@@ -84,8 +86,15 @@ class BatchJobs:
         return StoredApi(self._library, _ENDPOINTS, self._config.server.body_timeout)
 
     def _stores(self, owner: str) -> tuple[JobStore, BlobStore]:
-        path = self._config.batches.path
-        return SqliteJobStore(path, owner), FolderBlobStore(path)
+        config, redis = self._config.batches, self._config.redis
+        if config.url is None or redis is None:
+            return SqliteJobStore(config.path, owner), FolderBlobStore(config.path)
+        store = RedisJobStore(redis.address(), redis.prefix, owner)
+        if config.url.startswith("file:"):
+            return store, FolderBlobStore(unquote(urlsplit(config.url).path))
+        from gateway.batch_jobs.object_store import ObjectBlobStore  # an optional package
+
+        return store, ObjectBlobStore(config.url, self._clock)
 
     def _new_id(self, unix: float) -> str:
         """Ascending by the millisecond."""
