@@ -2,8 +2,9 @@
 
 rate    LINES lines of 4 KB (200 MB by default) at an engine that takes 20 ms a call, once as live calls, once as a
         batch: lines a second of both, and the memory that the batch adds to an idle gateway.
-kills   5,000 lines at the same engine under KILLS kills (`kill -9`) at random moments: every line once in the output,
-        and no more upstream calls than lines and the slots at each kill.
+kills   5,000 lines at the same engine under KILLS kills (`kill -9`) at random moments, of one gateway and then of two
+        that share the batch through Redis: every line once in the output, and no more upstream calls than lines and
+        the slots at each kill.
 live    live calls every 20 ms, with and without a batch: their p99 in both.
 """
 
@@ -13,6 +14,7 @@ import random
 import shutil
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +27,7 @@ import uvloop
 from benchmarks.arguments import arguments
 from benchmarks.contender import Contender, serving
 from benchmarks.fake_upstream import start_timed
+from benchmarks.limited import Redis
 from benchmarks.measure import memory_bytes, tree
 
 LINES, KILLS, SLOTS, CALL_S, TEXT = 50_000, 100, 64, 0.020, "x" * 3800
@@ -38,8 +41,13 @@ class BatchGateway(Contender):
 
     name = "sluice"
 
+    def __init__(self, upstream_port: int, redis: Redis | None = None, shared: Path | None = None) -> None:
+        """With `redis` the files are in the folder `shared`."""
+        super().__init__(upstream_port)
+        self._redis, self._shared = redis, shared
+
     def command(self) -> list[str]:
-        config = {
+        config: dict[str, Any] = {
             "server": {"port": self.port},
             "admin": {"port": 0},
             "upstreams": {
@@ -50,6 +58,9 @@ class BatchGateway(Contender):
             "batches": {"enabled": True, "path": str(self.folder / "batches"), "max_file": "1GiB"},
             "log": {"level": "warning"},
         }
+        if self._redis is not None:
+            config["redis"] = {**self._redis.section, "timeout": "1s"}
+            config["batches"] = {"enabled": True, "url": f"file://{self._shared}"}
         return serving(self.folder, config)
 
     def kill(self) -> None:
@@ -144,16 +155,19 @@ async def rate(http: aiohttp.ClientSession, gateway: BatchGateway, lines: int) -
     )
 
 
-async def kills(http: aiohttp.ClientSession, gateway: BatchGateway, count: int, calls: list[int]) -> None:
-    """Every line once, whatever is killed."""
-    rng = random.Random(SEED)
+async def kills(
+    http: aiohttp.ClientSession, gateways: list[BatchGateway], count: int, longest_s: float, calls: list[int]
+) -> None:
+    """Every line once, whatever is killed; `longest_s` seconds at most between two kills."""
+    rng, gateway = random.Random(SEED), gateways[0]
     before = len(calls)
     id = await submitted(http, gateway, written(gateway.folder, KILLED_LINES))
     done = 0
     for number in range(count):
-        await asyncio.sleep(rng.uniform(0.0, 0.25))
-        gateway.kill()
-        await asyncio.to_thread(gateway.start, 0)
+        await asyncio.sleep(rng.uniform(0.0, longest_s))
+        victim = rng.choice(gateways)
+        victim.kill()
+        await asyncio.to_thread(victim.start, 0)
         with suppress(aiohttp.ClientError):
             done = (await shown(http, gateway, id))["request_counts"]["completed"]
         if done >= KILLED_LINES:
@@ -164,12 +178,25 @@ async def kills(http: aiohttp.ClientSession, gateway: BatchGateway, count: int, 
         ids = [json.loads(line)["custom_id"] for line in (await answer.text()).splitlines()]
     sent = len(calls) - before
     once = sorted(map(int, ids)) == list(range(KILLED_LINES))
-    print(
-        f"kills   {count} kills over {KILLED_LINES:,} lines: every line once: {once}; {sent - KILLED_LINES:,} calls more,"
-    )
-    print(f"        of at most {count * SLOTS:,} (the slots at each kill)")
+    print(f"kills   {count} of {len(gateways)} gateways over {KILLED_LINES:,} lines: every line once: {once}")
+    print(f"        {sent - KILLED_LINES:,} calls more, of at most {count * SLOTS:,}: the slots at each kill")
     if not once or sent > KILLED_LINES + count * SLOTS:
         raise SystemExit(1)
+
+
+async def shared_kills(http: aiohttp.ClientSession, port: int, count: int, calls: list[int]) -> None:
+    """The same with two gateways. A dead one's lines are free after 30 seconds, so the kills take minutes."""
+    redis, shared = Redis(port), Path(tempfile.mkdtemp(prefix="bench-"))
+    gateways = [BatchGateway(port, redis, shared) for _ in range(2)]
+    try:
+        for one in (redis, *gateways):
+            await asyncio.to_thread(one.start, 0)
+        await kills(http, gateways, count, 2.0, calls)
+    finally:
+        for one in (*gateways, redis):
+            one.stop()
+            shutil.rmtree(one.folder, ignore_errors=True)
+        shutil.rmtree(shared, ignore_errors=True)
 
 
 async def waits(http: aiohttp.ClientSession, gateway: BatchGateway) -> list[float]:
@@ -216,7 +243,8 @@ async def run(lines: int, count: int) -> None:
                 await rate(http, gateway, lines)
             await beside(http, gateway)
             if count:
-                await kills(http, gateway, count, calls)
+                await kills(http, [gateway], count, 0.1, calls)
+                await shared_kills(http, port, count, calls)
     finally:
         gateway.stop()
         shutil.rmtree(gateway.folder, ignore_errors=True)

@@ -136,6 +136,7 @@ class Scene:
                 "redis": {**redis.section, "timeout": "200ms"},
                 "retry": {"attempts": 2, "backoff_base": "1ms"},
                 "usage": {"store": "sqlite", "path": "usage.db"},
+                "batches": {"enabled": True, "path": "batches"},
                 "log": {"format": "json"},
             }
         )
@@ -175,6 +176,23 @@ class Scene:
         )
         said, _ = await process.communicate()
         return process.returncode or 0, said.decode()
+
+    async def submit(self, lines: int, window: str) -> None:
+        """Start a batch of so many lines."""
+        messages = [{"role": "user", "content": "ping"}]
+        line = {"method": "POST", "url": "/v1/chat/completions", "body": {"model": "small", "messages": messages}}
+        form = aiohttp.FormData()
+        form.add_field("purpose", "batch")
+        content = "".join(json.dumps({**line, "custom_id": str(number)}) + "\n" for number in range(lines))
+        form.add_field("file", content.encode(), filename="in.jsonl")
+        headers = {"authorization": f"Bearer {KEYS['team-a']}"}
+        url = f"http://127.0.0.1:{self.gateway.port}/v1"
+        async with aiohttp.ClientSession(headers=headers, raise_for_status=True) as session:
+            async with session.post(f"{url}/files", data=form) as answer:
+                file = (await answer.json())["id"]
+            asked = {"input_file_id": file, "endpoint": line["url"], "completion_window": window}
+            async with session.post(f"{url}/batches", json=asked):
+                pass
 
     async def ask(self, model: str = "small", key: str = "team-a", text: str = "ping", **more: Any) -> int:
         """Make one call; returns its status, or 0 if the answer broke off."""

@@ -245,3 +245,17 @@ async def unpriced(scene: Scene) -> AsyncIterator[None]:
     before = await scene.value("sluice_unpriced_attempts_total")
     await _asked(scene, 2, 200, model="large")
     _expect(await scene.value("sluice_unpriced_attempts_total") == before, "calls are still not counted")
+
+
+@_trouble("SluiceBatchLate", made="a batch, and an engine that hangs", ended="the engine's recovery")
+async def batch_late(scene: Scene) -> AsyncIterator[None]:
+    """Its lines go on by themselves."""
+    scene.local.released.clear()
+    scene.local.mode = "hanging"
+    await scene.submit(3, window="20s")
+    await scene.until("sluice_batch_jobs_late", lambda value: value == 1)
+    yield
+    scene.local.mode = "well"
+    scene.local.released.set()
+    await scene.until("sluice_batch_jobs_late", lambda value: value == 0)
+    await scene.until("sluice_batch_job_lines", lambda value: value == 0)

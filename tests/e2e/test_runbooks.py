@@ -21,6 +21,7 @@ QUICK = {
     "SluiceRedisDown",
     "SluiceReloadFailed",
     "SluiceUnpriced",
+    "SluiceBatchLate",
 }
 """Some seconds each; `python -m benchmarks.drill` has the others too, and the alerts."""
 

@@ -155,6 +155,8 @@ CASES = [
     ),
     Case("SluiceUnpriced", "the first ever", {UNPRICED: "_x70 3x20"}, "75m", True),
     Case("SluiceUnpriced", "none for hours", {UNPRICED: "3x180"}, "3h", False),
+    gauge("SluiceBatchLate", "late", 'sluice_batch_jobs_late{instance="g:1"}', "1x40", "20m", True),
+    gauge("SluiceBatchLate", "late for a moment", 'sluice_batch_jobs_late{instance="g:1"}', "1x4 0x40", "20m", False),
 ]
 
 

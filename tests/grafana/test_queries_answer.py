@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import re
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -16,10 +17,11 @@ from dashboards import RULES, alerts, hurried, queries, rules, variables
 from doubles import replies
 from doubles.gateway import GatewayProcess, StartGateway
 from doubles.prometheus_server import PROGRAM, PrometheusServer
+from doubles.rawclient import call
 from doubles.redis_server import RedisServer
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
-from doubles.vocabulary import C0, ask
+from doubles.vocabulary import C0, CHAT, ask
 from doubles.waiting import eventually
 from scene import Engine, config, leaving, load
 
@@ -71,6 +73,17 @@ async def troubles(gateway: GatewayProcess, file: Path, redis: RedisServer, over
                 return
 
 
+async def late_batch(port: int) -> None:
+    """A batch whose lines all fail, each for some seconds, until its window of 20 seconds is over."""
+    line = {"custom_id": "a", "method": "POST", "url": CHAT, "body": C0}
+    head = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    file = b'--b\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n'
+    form = head + file + json.dumps(line).encode() + b"\r\n--b--\r\n"
+    made = await call(port, "POST", "/v1/files", form, [("content-type", "multipart/form-data; boundary=b")])
+    asked = {"input_file_id": made.json()["id"], "endpoint": CHAT, "completion_window": "20s"}
+    assert (await call(port, "POST", "/v1/batches", asked)).status == 200
+
+
 @pytest.fixture
 async def prometheus(
     tmp_path: Path, start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
@@ -90,6 +103,7 @@ async def prometheus(
 
         monkeypatch.setattr("gateway.http.client.forward.Forward.__call__", bug)
         assert (await ask(buggy.port, C0)).status == 500
+        await late_batch(buggy.port)
         over = asyncio.Event()
         running = [load(gateway.port, number, over) for number in range(6)]
         running += [leaving(gateway.port, over), troubles(gateway, tmp_path / "sluice.yaml", redis, over)]
