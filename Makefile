@@ -11,7 +11,9 @@ hash = $(shell cat $(1) | sha256sum | cut -c1-16)
 RUNTIME := $(VENV)/.runtime-$(call hash,pyproject.toml requirements.lock)
 TESTING := $(VENV)/.testing-$(call hash,pyproject.toml requirements.lock requirements-test.lock)
 
-.PHONY: run test redis promtool check bench llama-index lock audit clean
+AXE := build/axe-core/axe.min.js
+
+.PHONY: run test redis promtool chromium check bench llama-index lock audit clean
 
 run: $(RUNTIME)
 	@exec $(VENV)/bin/sluice up
@@ -20,6 +22,7 @@ run: $(RUNTIME)
 test: $(TESTING)
 	@command -v redis-server >/dev/null || $(MAKE) --no-print-directory redis
 	@command -v promtool >/dev/null || $(MAKE) --no-print-directory promtool
+	@command -v chromium >/dev/null && [ -f $(AXE) ] || $(MAKE) --no-print-directory chromium
 	@$(VENV)/bin/python -m backend.install; status=$$?; \
 	if [ $$status -eq 0 ]; then exec $(VENV)/bin/python -m pytest; fi; \
 	if [ $$status -ne 3 ]; then exit $$status; fi; \
@@ -43,6 +46,20 @@ promtool:
 	else \
 	  echo "promtool is missing, and the tests of dashboards and alerts are skipped; install it with: sudo apt-get install prometheus" >&2; \
 	fi
+
+# A real browser opens the admin port's page, and axe-core looks whether everybody can use it. Where these cannot be had,
+# these tests are skipped.
+chromium:
+	@if command -v chromium >/dev/null; then :; elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing chromium, which the tests of the page start ..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-cjk >/dev/null; \
+	else \
+	  echo "chromium is missing, and the tests of the page in a browser are skipped; install it with: sudo apt-get install chromium" >&2; \
+	fi
+	@if [ ! -f $(AXE) ] && command -v npm >/dev/null; then \
+	  mkdir -p build/axe-core && npm pack --silent --pack-destination build/axe-core axe-core@4.14.1 >/dev/null && \
+	  tar -xzf build/axe-core/axe-core-4.14.1.tgz -C build/axe-core --strip-components 1 package/axe.min.js; \
+	fi || true
 
 check: $(TESTING)
 	$(VENV)/bin/ruff format --check .

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -125,6 +126,7 @@ def add_page(app: web.Application, source: PageSource) -> None:
     for _, path in SCREENS:
         app.router.add_get(path, served.whole)
     app.router.add_get("/calls/{id}", served.whole)
+    app.on_shutdown.append(served.close)
     app.router.add_get("/find", served.find)
     app.router.add_get("/events", served.events)
     app.router.add_post("/try", served.chat)
@@ -136,7 +138,12 @@ class _Page:
     def __init__(self, source: PageSource) -> None:
         self._source = source
         self._feed = _Feed(source)
+        self._closing = asyncio.Event()
         self._files = {name: (files("gateway.page") / "static" / name).read_bytes() for name in _FILES}
+
+    async def close(self, app: web.Application) -> None:
+        """End the event streams: the gateway stops, and an open page must not hold it up."""
+        self._closing.set()
 
     async def file(self, request: web.Request) -> web.Response:
         """A script, a style or a picture of the page."""
@@ -173,8 +180,6 @@ class _Page:
         self._feed.viewers += 1
         try:
             return await self._follow(request, place)
-        except ConnectionError:  # the page is closed
-            raise asyncio.CancelledError from None
         finally:
             self._feed.viewers -= 1
 
@@ -184,16 +189,20 @@ class _Page:
         )
         await response.prepare(request)
         last, written_at = "", monotonic()
-        while True:
-            name, context = await self._context(place)
-            html = screen(name, place, context)
-            if html != last:
-                await response.write(b"data: " + msgspec.json.encode(html) + b"\n\n")
-                last, written_at = html, monotonic()
-            elif monotonic() - written_at >= _HEARTBEAT_S:
-                await response.write(b": still here\n\n")
-                written_at = monotonic()
-            await _pause()
+        with suppress(ConnectionError):  # the browser has gone
+            while not self._closing.is_set():
+                name, context = await self._context(place)
+                html = screen(name, place, context)
+                if html != last:
+                    await response.write(b"data: " + msgspec.json.encode(html) + b"\n\n")
+                    last, written_at = html, monotonic()
+                elif monotonic() - written_at >= _HEARTBEAT_S:
+                    await response.write(b": still here\n\n")
+                    written_at = monotonic()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(REFRESH_S):
+                        await self._closing.wait()
+        return response
 
     async def _context(self, place: Place) -> tuple[str, dict[str, Any]]:
         """The name of the screen, and what it shows."""
@@ -285,8 +294,3 @@ def _screen_of(path: str) -> str | None:
 
 def _html(text: str, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
-
-
-async def _pause() -> None:
-    """Wait until the next look. This is for people, so virtual time does not apply."""
-    await asyncio.sleep(REFRESH_S)  # noqa: TID251

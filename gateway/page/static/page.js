@@ -123,6 +123,7 @@ async function inspected(id) {
   return response.text();
 }
 
+document.querySelectorAll(".still").forEach((one) => { one.hidden = true; });
 arm(live);
 if (data.events) follow();
 const form = document.getElementById("try");
