@@ -29,7 +29,7 @@ from gateway.telemetry.metrics import Metrics
 
 README = READMES[0]
 DOCS = ROOT / "docs"
-OPTIONAL = ("Tracing, AttemptTracing", "Bodies")  # traces and `inspector.bodies` are off by default
+OPTIONAL = ("Tracing, AttemptTracing", "Bodies", "StoredResponses")  # off by default, or only for calls by id
 MODELS = {
     "small": {"candidates": [{"upstream": "local", "model": "up-small"}]},
     "embed": {"candidates": [{"upstream": "local", "model": "up-embed"}]},
