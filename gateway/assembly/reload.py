@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import asdict
+
 from gateway.assembly.cascade import checked
 from gateway.assembly.gateway import Gateway
 from gateway.config.load import Loaded, load
@@ -70,14 +72,14 @@ def _stat(path: Path) -> tuple[int, ...] | None:
 def immovable(old: Config, new: Config) -> list[Problem]:
     """A problem for each differing field that needs a restart."""
     problems = []
+    olds, news = asdict(old), asdict(new)
     for section, fields in _FIXED.items():
-        before, after = getattr(old, section), getattr(new, section)
+        before, after = olds[section], news[section]
         if (before is None) is not (after is None):
             problems.append(_restart(section))
         elif before is not None:
-            problems += [
-                _restart(f"{section}.{field}") for field in fields if getattr(before, field) != getattr(after, field)
-            ]
+            had, has = asdict(before), asdict(after)
+            problems += [_restart(f"{section}.{field}") for field in fields if had[field] != has[field]]
     return problems
 
 
@@ -88,8 +90,9 @@ def _restart(path: str) -> Problem:
 def changes(old: Config, new: Config) -> list[str]:
     """The paths that differ: sections, or their named entries; never a value."""
     differing = []
-    for section in Config.__struct_fields__:
-        before, after = _named(getattr(old, section)), _named(getattr(new, section))
+    news = asdict(new)
+    for section, value in asdict(old).items():
+        before, after = _named(value), _named(news[section])
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             names = dict.fromkeys((*before, *after))
             differing += [f"{section}.{name}" for name in names if before.get(name) != after.get(name)]

@@ -87,10 +87,11 @@ def transport(config: cfg.UpstreamConfig, ticker: Ticker, clock: Clock, links: L
 
 def same_pool(before: cfg.UpstreamConfig, after: cfg.UpstreamConfig) -> bool:
     """Whether connections opened for `before` may serve `after`."""
-    return all(
-        getattr(before, field) == getattr(after, field)
-        for field in ("base_url", "transport", "api_key", "headers", "ca_file")
-    )
+    return _pool(before) == _pool(after)
+
+
+def _pool(upstream: cfg.UpstreamConfig) -> tuple[object, ...]:
+    return upstream.base_url, upstream.transport, upstream.api_key, upstream.headers, upstream.ca_file
 
 
 def client(config: cfg.UpstreamConfig, transport: Transport) -> UpstreamClient:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, get_args, get_origin
 
 import yaml
+from msgspec.structs import asdict
 
 from gateway.config.model import Config, Section
 from gateway.config.schema import file_fields, is_union
@@ -27,8 +28,8 @@ def as_yaml(config: Config) -> str:
 
 
 def _section(section: Section) -> dict[str, Any]:
-    fields = file_fields(type(section))
-    return {name: _value(annotation, getattr(section, name)) for name, annotation in fields.items()}
+    fields, values = file_fields(type(section)), asdict(section)
+    return {name: _value(annotation, values[name]) for name, annotation in fields.items()}
 
 
 def _value(annotation: Any, value: Any) -> Any:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
+from msgspec.structs import asdict
+
 from gateway.config.model import BaselinePriceConfig, Config, PriceConfig
 from gateway.config.problems import did_you_mean, join, quoted
 from gateway.core.units import NANO, usd
@@ -48,8 +50,7 @@ def prices_per_token(config: Config) -> Iterator[str]:
         if model.baseline is not None and not isinstance(model.baseline, str):
             prices.append((f"{path}.baseline.price", model.baseline.price))
         for place, price in prices:
-            for field in price.__struct_fields__ if price is not None else ():
-                amount = getattr(price, field)
+            for field, amount in asdict(price).items() if price is not None else ():
                 if amount is not None and 0 < amount < _LEAST:
                     yield (
                         f"{place}.{field}: {usd(amount)} USD is for a million tokens; "

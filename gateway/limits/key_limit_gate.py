@@ -150,7 +150,7 @@ class KeyLimitGate:
         if limit == "usd_per_day":
             return Rejection(INSUFFICIENT_QUOTA, self._over_budget(call, account, request, now))
         kind, unit = _LIMITED[limit]
-        number = getattr(limits, limit)
+        number = limits._asdict()[limit]
         if number == 1:  # "1 call at a time"
             unit = unit.replace("s ", " ", 1)
         return Rejection(

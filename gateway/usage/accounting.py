@@ -122,6 +122,11 @@ class UsageAccounting:
         if tokens.output > 0:
             self._tokens(model, upstream, "output", source)(tokens.output)
         if tokens.cached_input or tokens.reasoning or tokens.cache_write:
-            for type_ in ("cached_input", "reasoning", "cache_write"):
-                if (count := getattr(tokens, type_)) > 0:
+            details = (
+                ("cached_input", tokens.cached_input),
+                ("reasoning", tokens.reasoning),
+                ("cache_write", tokens.cache_write),
+            )
+            for type_, count in details:
+                if count > 0:
                     self._tokens(model, upstream, type_, source)(count)

@@ -65,7 +65,7 @@ def check(request: RequestFields) -> Rejection | tuple[str, ...]:
     for field, value in zip(_FIELDS[_MULTIPLIERS:_ENGINE], values[_MULTIPLIERS:_ENGINE], strict=True):
         if value is not None and (rejection := _check_size(field, value)) is not None:
             return rejection
-    return tuple(field for field in ENGINE_FIELDS if getattr(request, field) is not None)
+    return tuple(field for field, value in zip(ENGINE_FIELDS, values[_ENGINE:], strict=True) if value is not None)
 
 
 def _check_size(field: str, value: object) -> Rejection | None:
