@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gateway.assembly.cascade import checked
+from gateway.cli.wrapped import say
 from gateway.config.json_schema import json_schema
 from gateway.config.load import load
 from gateway.config.model import Config
@@ -23,13 +24,13 @@ def run(path: Path, show: bool, connect: bool, out: TextIO, err: TextIO, environ
     """
     loaded = checked(load(path, environ))
     for warning in loaded.warnings:
-        print(f"warning: {warning}", file=err)
+        say(f"warning: {warning}", err)
     if loaded.config is None:
         for problem in loaded.problems:
-            print(problem, file=err)
+            say(problem, err)
         return 2
     for warning in Pricing(unix).warnings(loaded.config):
-        print(f"warning: {warning}", file=err)
+        say(f"warning: {warning}", err)
     if show:
         # Flushed, so that a failure to write ends the command before it says "ok".
         print(as_yaml(loaded.config), end="", file=out, flush=True)
@@ -55,10 +56,10 @@ def _connect(config: Config, out: TextIO, err: TextIO) -> bool:
 
     findings: list[Finding | ProviderFinding] = [*asyncio.run(ask_all(config)), *asyncio.run(ask_providers(config))]
     for finding in findings:
-        print(finding, file=out if finding.good else err)
+        say(finding, out if finding.good else err)
     wrong = asyncio.run(ask_redis(config.redis)) if config.redis is not None else None
     if config.redis is not None:
-        print(f"redis: {wrong or 'ok'}", file=err if wrong else out)
+        say(f"redis: {wrong or 'ok'}", err if wrong else out)
     return wrong is None and all(finding.good for finding in findings)
 
 

@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.table import Table
 
+from gateway.cli.wrapped import say
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.core.clock import Clock, unix
@@ -35,7 +36,7 @@ def run(
     loaded = load(path, environ)
     if loaded.config is None:
         for problem in loaded.problems:
-            print(problem, file=err)
+            say(problem, err)
         return 2
     pricing = Pricing(clock)
     rows = list(_rows(loaded.config, pricing, clock()))
@@ -44,7 +45,7 @@ def run(
     else:
         _print(rows, out)
         for warning in pricing.warnings(loaded.config):
-            print(warning, file=out)
+            say(warning, out)
     return 0
 
 

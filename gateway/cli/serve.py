@@ -12,6 +12,7 @@ import uvloop
 
 from gateway.assembly.gateway import Gateway
 from gateway.assembly.reload import ConfigSource, Reloader, apply, log_warnings
+from gateway.cli.wrapped import say
 from gateway.config.model import Config
 from gateway.http.server import _aiohttp
 from gateway.process.lifecycle import Signals, cannot_listen, freeze_gc, listening, log_usage_error
@@ -32,7 +33,7 @@ def serve(path: Path, host: str | None, port: int | None, workers: int | None) -
     loaded = source.read()
     if loaded.config is None:
         for problem in loaded.problems:
-            print(problem, file=sys.stderr)
+            say(problem, sys.stderr)
         return 2
     config = loaded.config
     log.setup(config.log.level, config.log.format)

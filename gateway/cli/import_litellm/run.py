@@ -6,6 +6,7 @@ from typing import TextIO
 from gateway.cli.import_litellm.keys import KeysError
 from gateway.cli.import_litellm.output import variables, written
 from gateway.cli.import_litellm.translate import translated
+from gateway.cli.wrapped import say
 from gateway.config.environment import TooLargeError
 from gateway.config.files import UnreadableError, read_text
 from gateway.config.problems import printable
@@ -22,20 +23,20 @@ def run(file: str, out_file: str | None, out: TextIO, err: TextIO, keys_file: st
     try:
         document, problems = parse(read_text(Path(file)))
     except (UnreadableError, BrokenYamlError, TooLargeError) as error:
-        print(f"{name}: {error}", file=err)
+        say(f"{name}: {error}", err)
         return 2
     if not isinstance(document, dict) or not document.get("model_list"):
-        print(f"{name}: no model_list, so this is not a config of LiteLLM's proxy", file=err)
+        say(f"{name}: no model_list, so this is not a config of LiteLLM's proxy", err)
         return 2
     try:
         result = translated(document, None if keys_file is None else read_text(Path(keys_file)))
     except (UnreadableError, KeysError) as error:
-        print(f"{printable(str(keys_file))}: {error}", file=err)
+        say(f"{printable(str(keys_file))}: {error}", err)
         return 2
     for problem in (*problems, *result.problems):
-        print(problem, file=err)
+        say(problem, err)
     if not result.models:
-        print(f"{name}: nothing in its model_list can be served", file=err)
+        say(f"{name}: nothing in its model_list can be served", err)
         return 2
     text = written(result, Path(file).name)
     needed = ", ".join(variables(result))
@@ -45,9 +46,9 @@ def run(file: str, out_file: str | None, out: TextIO, err: TextIO, keys_file: st
         with Path(out_file).open("x", encoding="utf-8") as new:
             new.write(text)
     if result.left_out:
-        print(f"left out: {printable(', '.join(result.left_out))}", file=err)
+        say(f"left out: {printable(', '.join(result.left_out))}", err)
     counts = f"{_counted(len(result.upstreams), 'upstream')}, {_counted(len(result.models), 'model')}"
-    print(f"converted: {counts}{f'; needs {needed}' if needed else ''}", file=err)
+    say(f"converted: {counts}{f'; needs {needed}' if needed else ''}", err)
     return 0
 
 

@@ -98,6 +98,20 @@ def redis(
     return {"url": url} | ({"password": password} if password is not None else {})
 
 
+def one_redis(routed: dict[str, Any] | None, cached: dict[str, Any] | None, notes: Notes) -> dict[str, Any] | None:
+    """The Redis of the router and of the cache, of which here one serves both; the password may be at either."""
+    if routed is None or cached is None or routed == cached:
+        return routed or cached
+    if _server(routed) == _server(cached):
+        return routed if "password" in routed else cached
+    notes.add("litellm_settings.cache_params", f"one Redis serves all: that of router_settings, {_server(routed)}")
+    return routed
+
+
+def _server(section: dict[str, Any]) -> str:
+    return str(section["url"]).rpartition("@")[2].removeprefix("redis://").removeprefix("rediss://")
+
+
 def cache(
     section: dict[str, Any], place: str, secrets: values.Secrets, notes: Notes
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -52,7 +52,9 @@ def translated(document: dict[str, Any], exported_keys: str | None = None) -> Tr
     cache, cached_in = settings.cache(litellm, "litellm_settings", secrets, notes)
     result.sections = {
         "server": settings.max_body(general, "general_settings", notes),
-        "redis": settings.redis(router, "redis_", "router_settings", secrets, notes) or cached_in,
+        "redis": settings.one_redis(
+            settings.redis(router, "redis_", "router_settings", secrets, notes), cached_in, notes
+        ),
         "keys": settings.keys(general, "general_settings", secrets, notes)
         + (read_keys(exported_keys, notes) if exported_keys is not None else []),
         "retry": settings.retry(sections, notes),

@@ -14,6 +14,7 @@ from gateway.assembly.accounts import usage_store
 from gateway.cli.report.markdown import Page
 from gateway.cli.report.messages import LANGUAGES
 from gateway.cli.report.waterfall_svg import svg
+from gateway.cli.wrapped import say
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.core.budget_calendar import Calendar
@@ -66,7 +67,7 @@ def run(
     loaded = load(path, environ)
     if loaded.config is None:
         for problem in loaded.problems:
-            print(problem, file=err)
+            say(problem, err)
         return 2
     config = loaded.config
     now = clock()
@@ -76,13 +77,13 @@ def run(
         exists = config.usage.store != "sqlite" or os.path.exists(config.usage.path)
         usage = asyncio.run(_read_usage(config, period)) if exists else summary(UsageSnapshot([], [], []))
     except PeriodError as error:
-        print(f"sluice report: {error}", file=err)
+        say(f"sluice report: {error}", err)
         return 2
     except UsageUnavailable as error:
-        print(f"sluice report: {error}", file=err)
+        say(f"sluice report: {error}", err)
         return 1
     if usage is None:
-        print("sluice report: usage is not recorded; set usage.store to sqlite or redis", file=err)
+        say("sluice report: usage is not recorded; set usage.store to sqlite or redis", err)
         return 2
     priced = list(prices(config, Pricing(clock)))
     _write(figures(usage, period, priced, list(machines(config, usage, period, now))), options, out)

@@ -172,3 +172,25 @@ def test_another_file_of_keys_is_refused(tmp_path: Path, text: str) -> None:
     status, out, err = with_keys(tmp_path, text)
     assert (status, out) == (2, "")
     assert "no column" in err
+
+
+PASSWORD = {"password": "${PW}"}
+
+
+@pytest.mark.parametrize(
+    ("router", "cache", "expected"),
+    [
+        ("{redis_host: r}", "{host: r, password: os.environ/PW}", {"url": "redis://r:6379", **PASSWORD}),
+        ("{redis_host: r, redis_password: os.environ/PW}", "{host: r}", {"url": "redis://r:6379", **PASSWORD}),
+        ("{redis_host: r}", "{host: r, username: u, password: os.environ/PW}", {"url": "redis://u@r:6379", **PASSWORD}),
+        ("{redis_host: r}", "{host: other}", {"url": "redis://r:6379"}),
+    ],
+)  # fmt: skip
+def test_the_router_and_the_cache_share_one_redis(
+    tmp_path: Path, router: str, cache: str, expected: dict[str, str]
+) -> None:
+    rest = f"router_settings: {router}\nlitellm_settings: {{cache: true, cache_params: {cache}}}\n"
+    result = written(tmp_path, ONE + rest)
+    assert result.config["redis"] == expected
+    noted = "litellm_settings.cache_params" in result.notes
+    assert noted == ("other" in cache), "another Redis is named"
