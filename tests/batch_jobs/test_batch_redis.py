@@ -183,7 +183,7 @@ async def test_two_gateways_share_a_batch_in_a_folder(
 
 
 async def test_two_gateways_share_a_batch_in_an_object_store(
-    start_gateway: StartGateway, upstream: FaultUpstream, tmp_path: Path, redis_server: RedisServer, s3: str
+    s3: str, start_gateway: StartGateway, upstream: FaultUpstream, tmp_path: Path, redis_server: RedisServer
 ) -> None:
     await shared_batch(start_gateway, upstream, several(upstream, tmp_path, redis_server, s3))
 

@@ -10,9 +10,9 @@ from doubles import replies
 from doubles.gateway import GatewayProcess
 from doubles.upstream import FaultUpstream
 
-LINES = 300
+LINES = 240
 SLOTS = 8
-KILLS = (1, 60, 130, 290)
+KILLS = (1, 100, 220)
 
 
 async def killed_after(upstream: FaultUpstream, calls: int, gateway: GatewayProcess) -> None:

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from gateway.cli.top.samples import EMPTY, Series
+from gateway.cli.top.samples import EMPTY, Series, scraped
 from gateway.cli.top.screen import screen
 from gateway.cli.top.view_model import AdminAnswers, Screen, UpstreamView, UsedRow, view_model
 
@@ -73,6 +73,18 @@ def test_the_last_error_of_an_upstream_is_shown_with_its_time() -> None:
     Console(file=out, width=80).print(screen(picture, "here", "now", 80))
     assert "local     10:11:12  it does not speak TLS" in out.getvalue()
     assert "failing" in out.getvalue()
+
+
+def test_batch_jobs_are_shown_while_there_are_any(shown: Screen) -> None:
+    assert shown.batch_jobs is None
+    counts = {"waiting": 40.0, "under_way": 8.0, "completed": 150_000.0, "failed": 2.0}
+    lines = "".join(f'sluice_batch_job_lines{{state="{state}"}} {count}\n' for state, count in counts.items())
+    series = scraped(f"{lines}sluice_batch_job_age_seconds 600\n")
+    picture = view_model(AdminAnswers(series, "ready", {}, [], ""), EMPTY, 0.0, EMPTY)
+    out = io.StringIO()
+    Console(file=out, width=120).print(screen(picture, "here", "now", 120))
+    told = "batch jobs: 40 lines waiting, 8 under way, 150k done, 2 failed; the oldest began 10 min ago"
+    assert told in out.getvalue()
 
 
 def test_the_head(shown: Screen) -> None:

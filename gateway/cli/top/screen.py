@@ -47,6 +47,10 @@ def _head(view: Screen, address: str, when: str) -> Text:
     if view.redis_up is not None:
         line.append("  redis ")
         line.append(*(("up", "green") if view.redis_up else ("away", "bold red")))
+    if (jobs := view.batch_jobs) is not None:
+        failed = f", {_count(jobs.failed)} failed" if jobs.failed else ""
+        line.append(f"\nbatch jobs: {_count(jobs.waiting)} lines waiting, {_count(jobs.under_way)} under way, ")
+        line.append(f"{_count(jobs.completed)} done{failed}; the oldest began {jobs.age_s / 60:,.0f} min ago")
     return line.append(f"\n{when}", "dim")
 
 

@@ -33,6 +33,8 @@ METRICS: Final = (
     "sluice_retries_total",
     "sluice_batch_size",
     "sluice_batch_wait_seconds",
+    "sluice_batch_job_lines",
+    "sluice_batch_job_age_seconds",
 )
 """The metrics that the screen is made from."""
 
@@ -113,6 +115,16 @@ class BatchRow(NamedTuple):
     flushes: dict[str, float]
 
 
+class BatchJobsRow(NamedTuple):
+    """The lines of the batch jobs that have not ended, and the seconds since the oldest was made."""
+
+    waiting: int
+    under_way: int
+    completed: int
+    failed: int
+    age_s: float
+
+
 class SpendRow(NamedTuple):
     """One key's usage of one model today; `nanos` are nano-dollars."""
 
@@ -146,6 +158,8 @@ class Screen(NamedTuple):
     saved_usd: float
     spend: list[SpendRow]
     usage_note: str
+    batch_jobs: BatchJobsRow | None = None
+    """None while there are none."""
 
 
 def without_zeroes(view: Screen) -> Screen:
@@ -198,7 +212,16 @@ def view_model(answers: AdminAnswers, growth: Series, seconds: float, observed: 
         now.total("sluice_cache_saved_usd_total"),
         spend(answers.usage),
         answers.usage_note,
+        batch_jobs(now),
     )
+
+
+def batch_jobs(now: Series) -> BatchJobsRow | None:
+    """The batch jobs that have not ended; None if there are none."""
+    lines = now.by("state", "sluice_batch_job_lines")
+    counts = {state: int(lines.get(state, 0)) for state in ("waiting", "under_way", "completed", "failed")}
+    age_s = now.total("sluice_batch_job_age_seconds")
+    return BatchJobsRow(**counts, age_s=age_s) if age_s else None
 
 
 class _RowBuilder:
