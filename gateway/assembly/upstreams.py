@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -118,8 +119,10 @@ def _credentials(config: cfg.UpstreamConfig) -> tuple[str | None, dict[str, str]
 
 
 def secrets(config: cfg.Config) -> list[str]:
-    """Every secret that the config knows: clients' keys, and the keys, headers and passwords of upstreams."""
+    """Every secret that the config knows: clients' keys, Redis's password, and those of upstreams."""
     found = [key.key.reveal() for key in config.keys if key.key is not None]
+    if config.redis is not None and (password := urlsplit(config.redis.address().reveal()).password):
+        found += [password, unquote(password)]
     for upstream in config.upstreams.values():
         key, extra = _credentials(upstream)
         found += secrets_of(upstream.base_url, key, extra)

@@ -63,7 +63,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def planted(upstream: FaultUpstream, folder: Path, shape: str, workers: int) -> GatewayProcess:
+def planted(upstream: FaultUpstream, folder: Path, shape: str, workers: int, **sections: Any) -> GatewayProcess:
     """A gateway that knows the canaries, logs all it can, and whose Redis is not there."""
     config = settings(
         upstream.url.removesuffix("/v1") + f"/{PATH}/v1",
@@ -77,6 +77,7 @@ def planted(upstream: FaultUpstream, folder: Path, shape: str, workers: int) -> 
         },
         redis={"url": f"redis://:{CANARIES['the password of Redis']}@127.0.0.1:1/0"},
         log={"level": "debug", "format": shape},
+        **sections,
     )
     config["keys"] = [
         {"name": "team-a", "key": "${CLIENT_KEY}", "limits": {"rpm": 1000}},
@@ -145,11 +146,21 @@ async def test_no_canary_is_told_anywhere(upstream: FaultUpstream, tmp_path: Pat
             "/admin/usage",
             "/admin/savings",
             "/admin/budgets",
+            "/admin/keys",
+            "/admin/calls?limit=500",
             "/readyz",
+            *("/", "/upstreams", "/models", "/keys", "/calls?limit=500", "/try"),
         ):
             answer = await call(gateway.admin_port, "GET", path)
             assert answer.status == 200, path
             told[path] = answer.body.decode()
+        kept = [one["id"] for one in json.loads(told["/admin/calls?limit=500"])["calls"]]
+        assert len(kept) >= 2 * len(FAILURES)
+        for id in kept:
+            for path in (f"/admin/calls/{id}", f"/calls/{id}"):
+                told[path] = (await call(gateway.admin_port, "GET", path)).body.decode()
+                if "(account 401)" in told[path]:  # the refusal of the gateway's account, as in the log
+                    told[path] = told[path].replace(CANARIES["an answer"], "")
         told["/admin/nope"] = str((await call(gateway.admin_port, "GET", "/admin/nope?" + KEY)).body)
         processes = list(arguments(gateway.process.pid))
         assert len(processes) >= workers
@@ -177,6 +188,28 @@ async def test_no_canary_is_told_anywhere(upstream: FaultUpstream, tmp_path: Pat
         "a wrong key",
     ):
         assert CANARIES[what] not in seen, what
+
+
+async def test_with_bodies_a_call_shows_its_own_body_and_no_secret_of_the_config(
+    upstream: FaultUpstream, tmp_path: Path
+) -> None:
+    with planted(upstream, tmp_path, "json", 1, inspector={"bodies": True}) as gateway:
+        await drive(gateway.port, upstream)
+        secrets = " ".join(CANARIES.values())
+        body = {**C0, "messages": [{"role": "user", "content": f"all of them: {secrets}"}]}
+        assert (await ask(gateway.port, body, [("authorization", f"Bearer {KEY}"), ("x-request-id", "all")])).status
+        page = (await call(gateway.admin_port, "GET", "/admin/calls?limit=500")).json()
+        shown = ""
+        for id in [one["id"] for one in page["calls"]]:
+            for path in (f"/admin/calls/{id}", f"/calls/{id}"):
+                shown += (await call(gateway.admin_port, "GET", path)).body.decode()
+        for path in ("/", "/upstreams", "/models", "/keys", "/try"):
+            shown += (await call(gateway.admin_port, "GET", path)).body.decode()
+        gateway.stop()
+    assert CANARIES["a prompt"] in shown
+    assert "all of them: ***" in shown
+    for what in ("a client's key", "an upstream's key", "an upstream's header", "the password of Redis"):
+        assert CANARIES[what] not in shown, what
 
 
 @pytest.mark.parametrize(
