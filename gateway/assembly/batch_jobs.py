@@ -2,7 +2,7 @@
 
 import datetime
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import SystemRandom
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -26,6 +26,7 @@ from gateway.config import model as cfg
 from gateway.core.call import Call, ClientRequest
 from gateway.core.clock import Clock
 from gateway.core.errors import DRAINING, Rejection
+from gateway.http.server.admin import AdminUnavailable
 from gateway.http.server.handler import RequestHandler
 from gateway.http.server.line_calls import LineCalls
 from gateway.http.server.stored_api import StoredApi
@@ -44,6 +45,7 @@ _ENDPOINTS: Final = {
 """What lines may call, by path."""
 _SHARING: Final = frozenset(("weighted", "least_loaded"))
 """Strategies that spread calls over all candidates."""
+_SHOWN: Final = 100
 _LINE_OVERHEAD: Final = 64 * 1024
 """Bytes of a line besides the request in it."""
 
@@ -116,6 +118,18 @@ class BatchJobs:
             self._metrics.batch_job_lines.set(getattr(figures, state), state)
         self._metrics.batch_job_age.set(figures.age_s)
         self._metrics.batch_jobs_late.set(figures.late)
+
+    async def view(self, query: Mapping[str, str]) -> object:
+        """`/admin/batches`: the newest batches of all keys, as the API shows them, without their metadata."""
+        library = self._library
+        if library is None:
+            return []
+        try:
+            jobs = await library.newest(_SHOWN)
+            shown = [{"key": job.key, **job.shown(await library.tally(job))} for job in jobs]
+        except BatchStoreUnavailable as error:
+            return AdminUnavailable(str(error))
+        return [{name: value for name, value in one.items() if name != "metadata"} for one in shown]
 
     def drain(self) -> None:
         """Send no more lines."""

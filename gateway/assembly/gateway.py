@@ -196,6 +196,7 @@ class Gateway:
             **self._accounts.views(lambda: self._pipeline.config),
             "budgets": self._show_budgets,
             "keys": self._show_keys,
+            **({"batches": self._batch_jobs.view} if self._config.batches.enabled else {}),
             "calls": self._show_calls,
             "calls/{id}": self._show_call,
             **({"series": self._show_series} if self._series_file is not None else {}),

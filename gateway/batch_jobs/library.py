@@ -172,6 +172,11 @@ class BatchLibrary:
         page = await self.store.page("batch", key, after, limit + 1)
         return [_BATCH.decode(record) for record in page[:limit]], len(page) > limit
 
+    async def newest(self, limit: int) -> list[BatchJob]:
+        """The newest batches of all keys, the newest first."""
+        jobs = map(_BATCH.decode, await self.store.all("batch"))
+        return sorted(jobs, key=lambda job: job.id, reverse=True)[:limit]
+
     async def unfinished(self) -> list[BatchJob]:
         """The batches of all keys that have not ended."""
         jobs = map(_BATCH.decode, await self.store.all("batch"))

@@ -1,6 +1,6 @@
 """Templates into HTML. Jinja escapes every value, so whatever a client or a config calls itself stays text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -10,11 +10,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from gateway.inspector.call_record import CallSummary, Step
 from gateway.page.texts import LANGUAGES, Words
 
-SCREENS: Final = (
+SCREENS: Final[Sequence[tuple[str, str]]] = (
     ("overview", "/"),
     ("upstreams", "/upstreams"),
     ("models", "/models"),
     ("keys", "/keys"),
+    ("batches", "/batches"),
     ("calls", "/calls"),
     ("try", "/try"),
 )
@@ -68,7 +69,7 @@ def page(name: str, place: Place, context: Mapping[str, Any]) -> str:
         title="call" if name == "call" else name,
         screen=title,
         screen_file=name,
-        screens=SCREENS,
+        screens=[one for one in SCREENS if context["has_batches"] or one[0] != "batches"],
         events="" if name == "try" else place.events(),
         other_language=place.url(lang=other),
         **context,

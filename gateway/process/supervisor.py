@@ -34,7 +34,7 @@ from gateway.core.caller import LimitStatus
 from gateway.core.clock import Clock, monotonic
 from gateway.core.clock import unix as unix_clock
 from gateway.http import bind_errors
-from gateway.http.server.admin import View, application, no_call
+from gateway.http.server.admin import AdminUnavailable, View, application, no_call
 from gateway.inspector.call_filter import CallFilter, FilterError
 from gateway.inspector.inspector import CallDetails, CallPage, merged, newest
 from gateway.process.lifecycle import Signals, abort_process, cannot_listen, listening
@@ -265,6 +265,7 @@ class Supervisor:
             **self._usage,
             "budgets": self._show_budgets,
             "keys": self._show_keys,
+            **({"batches": self._show_batches} if self._config.batches.enabled else {}),
             "calls": self._show_calls,
             "calls/{id}": self._show_call,
         }
@@ -280,6 +281,14 @@ class Supervisor:
 
     async def _show_upstreams(self, query: Mapping[str, str]) -> object:
         return await self._upstreams()
+
+    async def _show_batches(self, query: Mapping[str, str]) -> object:
+        """What the first worker that can says: all have one store."""
+        answers = [answer for answer in await self._ask_all("/admin/batches") if answer is not None]
+        for status, body in answers:
+            if status == 200:
+                return msgspec.json.decode(body)
+        return AdminUnavailable("no worker can read the batches")
 
     async def _show_keys(self, query: Mapping[str, str]) -> object:
         """What each key has left, as the worker saw it that saw the least."""

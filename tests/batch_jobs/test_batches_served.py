@@ -15,7 +15,7 @@ from doubles import replies
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.rawclient import RawClient, call
 from doubles.script import Until
-from doubles.settings import AUTH, KEY, OTHER_KEY
+from doubles.settings import AUTH, KEY, OTHER_KEY, settings
 from doubles.upstream import FaultUpstream
 
 SCHEMA = json.loads((Path(__file__).parent / "openai-files-batches.json").read_text(encoding="utf-8"))
@@ -308,3 +308,21 @@ async def test_metrics_show_the_lines_of_running_batches(
         await until(sdk, batch.id, "completed")
         await gateway.counted("sluice_batch_job_lines", 0, state="completed")
     await gateway.counted("sluice_requests_total", 10, outcome="ok", endpoint=CHAT)
+
+
+async def test_the_page_and_the_admin_port_show_the_batches_of_all_keys(
+    gateway: InProcessGateway, sdk: openai.AsyncOpenAI, start_gateway: StartGateway, upstream: FaultUpstream
+) -> None:
+    batch = await submitted(sdk, *map(line, range(5)), metadata={"secret": "of-the-key"})
+    await until(sdk, batch.id, "completed")
+    answer = await call(gateway.admin_port, "GET", "/admin/batches")
+    [shown] = answer.json()
+    assert (shown["id"], shown["key"], shown["status"]) == (batch.id, "team-a", "completed")
+    assert shown["request_counts"] == {"total": 5, "completed": 5, "failed": 0}
+    assert b"of-the-key" not in answer.body
+    html = (await call(gateway.admin_port, "GET", "/batches")).body.decode()
+    assert "completed" in html
+    assert "5 / 5" in html
+    without = await start_gateway(settings(upstream.url))
+    assert (await call(without.admin_port, "GET", "/admin/batches")).status == 404
+    assert b'href="/batches"' not in (await call(without.admin_port, "GET", "/")).body

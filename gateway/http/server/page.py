@@ -109,6 +109,12 @@ class _Feed:
         value = await self._views[name](query)
         return await value.plain() if isinstance(value, LongObject | LongArray) else msgspec.to_builtins(value)
 
+    async def batches(self) -> list[dict[str, Any]] | str:
+        """The newest batches, or why they cannot be read."""
+        view = self._views.get("batches")
+        found = [] if view is None else await view({})
+        return found if isinstance(found, list) else str(getattr(found, "error", ""))
+
     async def calls(self, query: Mapping[str, str]) -> CallPage | dict[str, str]:
         """A page of calls, or an `error`."""
         found = await self._views["calls"](query)
@@ -218,6 +224,9 @@ class _Page:
                 older = place.url(before=found.next) if found.next is not None else ""
                 return name, {"calls": found, "older": older, "error": ""}
             return name, {"error": found["error"]}
+        if name == "batches":
+            batches = await feed.batches()
+            return name, {"batches": batches, "error": ""} if isinstance(batches, list) else {"error": batches}
         config, totals = await feed.plain("config"), await feed.totals()
         if name == "keys":
             left, budgets = await feed.plain("keys"), await feed.plain("budgets")
@@ -234,7 +243,11 @@ class _Page:
     async def _still(self, name: str, place: Place) -> dict[str, Any]:
         """What a page shows outside of its changing part."""
         config = await self._feed.plain("config")
-        still: dict[str, Any] = {"bodies_kept": config["inspector"]["bodies"] and config["inspector"]["calls"] > 0}
+        kept = config["inspector"]
+        still: dict[str, Any] = {
+            "bodies_kept": kept["bodies"] and kept["calls"] > 0,
+            "has_batches": config["batches"]["enabled"],
+        }
         if name == "calls":
             asked = ("status", "outcome", "model", "key", "upstream", "slow")
             still |= {"query": {one: place.get(one, "") for one in asked}, "outcomes": figures.OUTCOMES}
