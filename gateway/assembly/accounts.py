@@ -159,15 +159,16 @@ class Accounts:
     def vouched(self, name: str, group: str, limits: KeyLimits | None) -> tuple[str, LimitAccount | None]:
         """The name and the account of a caller that an identity provider vouches for, None without limits.
 
-        The name is that of its `group` if there are too many callers for accounts of their own.
+        If there are too many callers for accounts of their own, the name is that of all further ones of its `group`.
         """
         if limits is None:
             return name, None
         now = self._clock()
         entry = self._vouched.get(name)
         if entry is None:
-            if len(self._vouched) >= MAX_VOUCHED and not self._forget_idle(now) and name != group:
-                return self.vouched(group, group, limits)
+            others = f"{group}/"  # no subject is empty
+            if len(self._vouched) >= MAX_VOUCHED and not self._forget_idle(now) and name not in (group, others):
+                return self.vouched(others, group, limits)
             entry = self._vouched[name] = _Vouched(self._new_account(name, limits, now), now)
         elif entry.account.limits != limits:
             entry.account = self._account(name, limits, self.calendar.day(now), entry.account)

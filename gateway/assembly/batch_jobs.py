@@ -165,11 +165,11 @@ class GatewayTraffic:
 
     def knows(self, key: str) -> bool:
         """Whether the key exists."""
-        return key in self._pipeline().callers
+        return self._pipeline().caller_named(key) is not None
 
     def refused_model(self, key: str, model: str) -> tuple[str, str] | None:
         """What a live call of this model would be told, if it would be refused."""
-        caller = self._pipeline().callers.get(key)
+        caller = self._pipeline().caller_named(key)
         if caller is None:
             return None
         call = Call(ClientRequest(UNKNOWN, "", model=model), 0.0)
@@ -179,7 +179,7 @@ class GatewayTraffic:
 
     def wait_for(self, key: str) -> float:
         """Seconds until the key's limits admit any call, as far as this process knows them."""
-        caller = self._pipeline().callers.get(key)
+        caller = self._pipeline().caller_named(key)
         account = caller.account if caller is not None else None
         denial = account.exhausted(self._clock()) if isinstance(account, Account) else None
         return 0.0 if denial is None else denial.wait
@@ -201,7 +201,7 @@ class GatewayTraffic:
 
     async def send(self, key: str, endpoint: str, body: bytes) -> LineAnswer:
         """Send a call of the key."""
-        caller = self._pipeline().callers.get(key)
+        caller = self._pipeline().caller_named(key)
         if caller is None:  # a reload has just removed it; the line waits with the others
             return LineAnswer(DRAINING.status, b"", "", Rejection(DRAINING, "The key does not exist any more."))
         asked = _ENDPOINTS[endpoint]

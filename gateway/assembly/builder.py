@@ -6,7 +6,7 @@ with their calls, circuit breakers, retry budgets, accounts, and the connections
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -74,8 +74,8 @@ class Pipeline:
     offers: BatchEndpointProbe
     engines: EngineMetricsPoller
     names: ModelNames
-    callers: Mapping[str, Caller]
-    """By the names of their keys."""
+    caller_named: Callable[[str], Caller | None]
+    """The caller of a key, or one that an identity provider vouches for; None if that is gone."""
 
 
 class ExactCounts:
@@ -190,6 +190,10 @@ class PipelineBuilder:
             None if tokens is None else partial(self.identity.learn_signer, tokens),
         )
         callers = {one.name: one for one in deps.callers.values()} or {ANONYMOUS.name: ANONYMOUS}
+
+        def caller_named(name: str) -> Caller | None:
+            return callers.get(name) or (tokens.caller_named(name) if tokens is not None else None)
+
         self._queues.apply_limits(config, queue)
         return Pipeline(
             config,
@@ -203,7 +207,7 @@ class PipelineBuilder:
             offers,
             engines,
             deps.names,
-            callers,
+            caller_named,
         )
 
     def _deps(

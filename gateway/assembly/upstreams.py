@@ -224,7 +224,7 @@ def vouched_caller(
 
     def make(name: str, label: str) -> Caller:
         name, account = account_of(name, label, limits)
-        return Caller(name, usable, account, key.priority, key.engine_fields, label)
+        return Caller(name, usable, account, key.priority, key.engine_fields, label, key.name)
 
     return make
 

@@ -77,6 +77,18 @@ class SignedTokens:
             raise RefusedTokenError("it has expired")
         return seen.provider.groups[seen.group](seen.name, f"{seen.provider.name}:{seen.group}")
 
+    def caller_named(self, name: str) -> Caller | None:
+        """The caller that had this name when it sent a token; None if its provider or group is gone."""
+        for provider in self._providers:
+            group = name.removeprefix(f"{provider.name}:")
+            if group == name:
+                continue
+            if provider.key_from is not None:
+                group = group.rpartition("/")[0]
+            if group in provider.groups:
+                return provider.groups[group](name, f"{provider.name}:{group}")
+        return None
+
     def unknown_signer(self, token: str, now: float) -> TokenProvider | None:
         """The provider whose keys may have changed, if only its unknown signing key speaks against this token."""
         for provider in self._issued_by(token):

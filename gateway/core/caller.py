@@ -43,10 +43,11 @@ class Caller:
     """The key a call was made with: its name, its public models (None: all), its account if it has limits.
 
     `engine_fields` lists the body fields that steer the engine and that this key may send; `*` means all.
-    `label` stands for it in metrics: its name, or the group of a caller that an identity provider vouches for.
+    `label` stands for it in metrics and `key` is the key whose rights it has: both its name, unless an identity
+    provider vouches for it.
     """
 
-    __slots__ = ("account", "engine_fields", "label", "models", "name", "priority")
+    __slots__ = ("account", "engine_fields", "key", "label", "models", "name", "priority")
 
     def __init__(
         self,
@@ -55,10 +56,12 @@ class Caller:
         account: LimitAccount | None = None,
         priority: Priority = INTERACTIVE,
         engine_fields: Collection[str] = (),
-        label: str | None = None,
+        label: str = "",
+        key: str = "",
     ) -> None:
         self.name = name
-        self.label = name if label is None else label
+        self.label = label or name
+        self.key = key or name
         self.models = models
         self.account = account
         self.priority = priority

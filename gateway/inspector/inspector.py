@@ -80,7 +80,7 @@ class Inspector:
 
     def capture(self, call: Call) -> Bodies | None:
         """Where to put the call's answer; None if its bodies are not to be kept."""
-        if not self.bodies or call.caller.name in self._secret_keys:
+        if not self.bodies or call.caller.key in self._secret_keys:
             return None
         bodies = self._capturing[call] = Bodies.of(call.request.body)
         return bodies

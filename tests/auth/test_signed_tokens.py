@@ -414,3 +414,18 @@ def test_only_an_unknown_signing_key_is_worth_a_look():
         "no token",
     ):
         assert by.unknown_signer(BAD[name], NOW) is None, name
+
+
+def test_a_caller_is_found_again_by_its_name():
+    groups = {"eng": caller, "eng/a": caller}
+    by = tokens(groups=groups)
+    for group, subject in [("eng", "a"), ("eng/a", "b"), ("eng", "x/y")]:
+        name = named(by, RSA.sign(claims(NOW, groups=[group], sub=subject)))
+        found = by.caller_named(name)
+        assert found is not None
+        assert (found.name, found.label) == (name, f"sso:{group}")
+    for gone in ("team-a", "sso:", "sso:sales/alice", "other:eng/alice", "sso:eng"):
+        assert by.caller_named(gone) is None
+    shared = tokens(key_from=None).caller_named("sso:eng")
+    assert shared is not None
+    assert shared.name == "sso:eng"

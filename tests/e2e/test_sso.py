@@ -166,7 +166,7 @@ async def test_too_many_subjects_share_one_account_for_each_group(
     seen = [(await ask(gateway.port, C0, [bearer(OLD, sub=one)])).status for one in ("a", "b", "c", "d", "a", "c")]
     assert seen == [200, 200, 200, 429, 429, 429]
     held = gateway._gateway._accounts._vouched
-    assert list(held) == ["sso:eng/b", "sso:eng/a", "sso:eng"]
+    assert list(held) == ["sso:eng/b", "sso:eng/a", "sso:eng/"]
     held["sso:eng/b"].used_at -= 90_000.0
     assert (await ask(gateway.port, C0, [bearer(OLD, sub="d")])).status == 200
     assert "sso:eng/b" not in held
@@ -240,3 +240,16 @@ async def test_the_log_says_why_a_token_was_refused_and_never_the_token(
         await eventually(lambda: "`exp` is missing or not valid" in gateway.log, "the reason is logged")
         assert expired[1].partition(" ")[2][:60] not in gateway.log
         await asyncio.to_thread(gateway.stop)
+
+
+async def test_what_holds_for_the_bodies_of_a_key_holds_for_those_it_lends_its_rights_to(
+    upstream: FaultUpstream, provider: IdentityProvider, start_gateway: StartGateway
+) -> None:
+    private = config(upstream, provider, inspector={"bodies": True})
+    private["keys"][0]["keep_bodies"] = False
+    for served, kept in ((config(upstream, provider, inspector={"bodies": True}), True), (private, False)):
+        gateway = await start_gateway(served)
+        answer = await ask(gateway.port, C0, [bearer(OLD)])
+        told = await call(gateway.admin_port, "GET", f"/admin/calls/{answer.header('x-request-id')}")
+        assert told.status == 200
+        assert (b"ping" in told.body) is kept
