@@ -13,7 +13,7 @@ TESTING := $(VENV)/.testing-$(call hash,pyproject.toml requirements.lock require
 
 AXE := build/axe-core/axe.min.js
 
-.PHONY: run test redis promtool chromium check bench llama-index lock audit clean
+.PHONY: run test redis promtool chromium check bench llama-index node-clients lock audit clean
 
 run: $(RUNTIME)
 	@exec $(VENV)/bin/sluice up
@@ -75,6 +75,13 @@ llama-index: $(VENV)/bin/python
 	@$(PYTHON) -m venv .venv-llama-index
 	@.venv-llama-index/bin/pip install --quiet --disable-pip-version-check --require-hashes -r examples/llama_index.txt
 
+# Codex, Claude Code and the SDKs for Node, which the tests run through the gateway (0.8 GB). Where they are missing, those
+# tests are skipped.
+node-clients:
+	@command -v npm >/dev/null || { echo "npm is missing; install Node.js 20 or newer" >&2; exit 1; }
+	@mkdir -p .node-clients && npm install --prefix .node-clients --silent --no-audit --no-fund --no-package-lock \
+	  @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.197 openai@6.49.0 ai@6.0.326 @ai-sdk/openai@3.0.141 zod@4.6.7
+
 # Keeps the versions that are pinned and still fit; `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(TESTING)
 	$(PIP) uv
@@ -97,7 +104,7 @@ audit: $(VENV)/bin/python
 	build/audit/bin/pip-audit --disable-pip --require-hashes -r deploy/image.txt
 
 clean:
-	rm -rf $(VENV) .venv-engine .venv-llama-index build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-engine .venv-llama-index .node-clients build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
