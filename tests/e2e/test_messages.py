@@ -7,8 +7,8 @@ from typing import Any
 import anthropic
 import pytest
 from doubles.gateway import InProcessGateway, StartGateway
-from doubles.rawclient import Answer, call
-from doubles.script import full
+from doubles.rawclient import Answer, RawClient, call
+from doubles.script import NEVER, frame, full, sse_head
 from doubles.settings import KEY, OTHER_KEY, settings
 from doubles.sse import data_of
 from doubles.upstream import FaultUpstream
@@ -216,3 +216,16 @@ async def test_pings_keep_a_silent_stream_alive(upstream: FaultUpstream, start_g
     assert kinds[0] == "ping"
     assert kinds[-1] == "error"
     assert b"event: ping\n" in answer.body
+
+
+async def test_a_client_that_leaves_pays_for_what_was_made(upstream: FaultUpstream, guarded: InProcessGateway) -> None:
+    begun, _, _, delta, *_ = messages.events(PONG)
+    upstream.reply([sse_head(), frame(begun), *[frame(delta)] * 50, NEVER])
+    async with await RawClient.open(guarded.port) as client:
+        await client.request("POST", PATH, {**ASKED, "stream": True}, [("x-api-key", KEY)])
+        answer = await client.head()
+        while answer.body.count(b"content_block_delta") < 100:  # twice in each
+            await client.chunk(answer)
+    await guarded.outcome("client_gone")
+    await guarded.counted("sluice_tokens_total", 15, type="input")
+    await guarded.counted("sluice_tokens_total", 50, type="output")

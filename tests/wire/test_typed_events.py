@@ -239,6 +239,19 @@ def test_a_messages_usage_grows(start: Any, deltas: list[Any], tokens: TokenUsag
     assert reader.tokens == tokens
 
 
+def test_output_since_the_last_report_is_estimated() -> None:
+    begun = named({"type": "message_start", "message": {"usage": START}})
+    delta = named({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "word"}})
+    wire = WIRES["messages"]
+    assert read(wire, [begun, *[delta] * 100])[1].tokens == TokenUsage(15, 100, 4, 0, 3)
+    ended = named({"type": "message_delta", "delta": {}, "usage": {"output_tokens": 70}})
+    assert read(wire, [begun, *[delta] * 100, ended])[1].tokens == TokenUsage(15, 70, 4, 0, 3)
+    shown = TypedEventReader(wire.types, NAME, free=True)
+    for event in (begun, delta, ended):
+        shown.feed(event)
+    assert shown.tokens == TokenUsage()
+
+
 def test_a_ping_begins_no_stream() -> None:
     _, reader = read(WIRES["messages"], [named(messages.PING)] * 3)
     assert not reader.begun

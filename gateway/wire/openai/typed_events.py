@@ -81,6 +81,8 @@ class TypedEventReader:
         "_output",
         "_prefix",
         "_prefix_type",
+        "_reported",
+        "_reported_at",
         "_types",
         "answer_id",
         "begun",
@@ -88,7 +90,6 @@ class TypedEventReader:
         "error",
         "failed",
         "finish",
-        "tokens",
     )
 
     def __init__(self, types: EventTypes, encoded_name: bytes, *, free: bool = False) -> None:
@@ -109,12 +110,21 @@ class TypedEventReader:
         self.failed = False
         self.error: bytes | None = None
         self.finish = ""
-        self.tokens: TokenUsage | None = TokenUsage() if free else None
+        self._reported: TokenUsage | None = TokenUsage() if free else None
+        self._reported_at = 0  # output events before the last report
         self._free = free
 
     def complete(self, choices: int) -> bool:
         """Whether the last event has arrived."""
         return self.done
+
+    @property
+    def tokens(self) -> TokenUsage | None:
+        """The usage that the upstream reported; output that it sent since then is estimated."""
+        reported = self._reported
+        if reported is None or self._free or self._output.chunks <= self._reported_at:
+            return reported
+        return reported._replace(output=max(reported.output, self.generated))
 
     @property
     def generated(self) -> int:
@@ -218,7 +228,8 @@ class TypedEventReader:
         """Take over reported counts. A wire that reports several times reports totals, which only grow."""
         if self._free or block is NULL or (reported := usage.tokens(block)) is None:
             return
-        self.tokens = reported if self.tokens is None else usage.grown(self.tokens, reported)
+        self._reported = reported if self._reported is None else usage.grown(self._reported, reported)
+        self._reported_at = self._output.chunks
 
 
 def typed_reader(types: EventTypes, *, free: bool = False) -> Callable[[str, bytes, bool], StreamReader]:
