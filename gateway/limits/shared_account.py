@@ -7,7 +7,7 @@ nothing, and the slots of a killed process come free.
 import asyncio
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from typing import Final, Literal, NamedTuple
@@ -18,9 +18,10 @@ from gateway.core.caller import KeyLimits, LimitStatus
 from gateway.core.clock import Clock
 from gateway.limits.account import Account, Denial, Reservation, ReservationRequest
 from gateway.limits.account_snapshot import AccountSnapshot
+from gateway.limits.gathering import Gathering
 from gateway.limits.local_fallback import LocalFallback
 from gateway.limits.membership import Membership
-from gateway.redis.command import Command, Head, RedisFailure, Script, Then
+from gateway.redis.command import Command, Head, LateCommand, RedisFailure, Script, Then
 from gateway.redis.pipelined import PipelinedRedis
 
 _Outcome = Reservation | Denial | RedisFailure
@@ -35,6 +36,7 @@ _ANSWER: Final = struct.Struct("<3d")
 _OK: Final = 0
 _LIMITS: Final = ("", "rpm", "tpm", "concurrency", "usd_per_day", "too_large")
 _RENEWAL_IDS: Final = 500  # ids in one renewal
+_SETTLED_TOGETHER: Final = 32  # settlements in one command: Redis has to answer a round within the timeout
 _QUARANTINE_S: Final = 5.0  # pause for a key that Redis rejects while it serves other keys
 
 
@@ -43,6 +45,18 @@ class Unavailable:
 
 
 UNAVAILABLE: Final = Unavailable()
+
+
+class _Settlement(NamedTuple):
+    reservation: Reservation
+    tokens: int
+    cost: int
+
+    def words(self) -> tuple[bytes, ...]:
+        """The arguments of `settle.lua`."""
+        reservation = self.reservation
+        amounts = (b"%d" % self.tokens, b"%d" % reservation.tokens, b"%r" % reservation.watermark)
+        return reservation.id.encode(), *amounts, b"%d" % self.cost, b"%d" % reservation.cost
 
 
 class Shared(NamedTuple):
@@ -81,13 +95,17 @@ class SharedAccount:
         self._open: dict[str, Reservation] = {}  # those with a lease, for `reserved`
         self._mean_held_s = Account.PLACE_S
         self._merges = 0
+        self._merging = 0  # merges that Redis has not confirmed
+        self._settled_early: dict[str, _Settlement | None] = {}  # of calls in these merges, by id
+        self._settlements: dict[str, Gathering[_Settlement]] = {}  # by day
+        self._renewals = Gathering(_RENEWAL_IDS, partial(self._post_renewal, first=False))
+        self._renewals_of_all = Gathering(_RENEWAL_IDS, partial(self._post_renewal, first=True))
 
     async def reserve(self, request: ReservationRequest, day: str, now: float) -> Reservation | Denial | Unavailable:
         """Reserve all of the request, or nothing and return why."""
         if not self._link.up or now < self._fallback_until:
             local = self._reserve_locally(request, day, now)
-            if self._link.up and not self._quarantined:
-                self._merge_local(now)
+            self._merge_again(now)
             return local
         if self._quarantined:
             self._fallback_until = now + _QUARANTINE_S  # only this call probes Redis
@@ -169,16 +187,16 @@ class SharedAccount:
         """Renew the leases older than a third of their time, or all of them."""
         oldest = now - self._shared.lease / 3
         due = [id for id, at in self._leased.items() if all or at <= oldest]
-        for start in range(0, len(due), _RENEWAL_IDS):
-            ids = due[start : start + _RENEWAL_IDS]
-            self._leased.update(dict.fromkeys(ids, now))
-            words = [id.encode() for id in ids]
-            self._link.enqueue(self._command(_RENEW, self._snapshot.day, words, _ignore), first=all)
+        self._leased.update(dict.fromkeys(due, now))
+        renewals = self._renewals_of_all if all else self._renewals
+        for id in due:
+            renewals.add(id)
 
     def on_reconnect(self, now: float, settling: float) -> None:
         """Merge the fallback. Its share holds for `settling` seconds more, until all have merged."""
         self.renew(now, all=True)
-        self._merge_local(now)
+        if not self._merging:
+            self._merge_local(now)
         if self._shared.on_failure == "local":
             self._fallback_until = max(self._fallback_until, now + settling)
 
@@ -187,6 +205,11 @@ class SharedAccount:
         if self._fallback is not None and not self._quarantined and now >= self._fallback_until:
             self._merge_local(now)
             self._fallback = None
+
+    def _merge_again(self, now: float) -> None:
+        """Merge what the fallback admitted since the last merge; one merge at a time is under way."""
+        if self._link.up and not self._quarantined and not self._merging:
+            self._merge_local(now)
 
     def _merge_local(self, now: float) -> None:
         """Merge what the fallback admitted into the shared account, ahead of all other commands."""
@@ -206,6 +229,8 @@ class SharedAccount:
             words = (*amounts, self._snapshot.for_day(day), *(id.encode() for id in ids))
             then = partial(self._on_merged, day, marks, fallback.tokens_taken())
             self._merges += 1
+            self._merging += 1
+            self._settled_early.update(dict.fromkeys(ids))
             marker = f":pushed:{self._shared.membership.id}:{self._merges}".encode()
             self._link.enqueue(self._command(_MERGE_LOCAL, day, words, then, marker=marker), first=True)
             added = (0.0, 0.0)
@@ -253,10 +278,28 @@ class SharedAccount:
             self.settle(outcome, 0, 0, self._shared.clock())
 
     def _post_settle(self, reservation: Reservation, tokens: int, cost: int) -> None:
-        day = reservation.day
-        amounts = (b"%d" % tokens, b"%d" % reservation.tokens, b"%r" % reservation.watermark)
-        words = (reservation.id.encode(), *amounts, b"%d" % cost, b"%d" % reservation.cost)
-        self._link.enqueue(self._command(_SETTLE, day, words, partial(self._on_settled, day)))
+        settlement, day = _Settlement(reservation, tokens, cost), reservation.day
+        if reservation.id in self._settled_early:
+            self._settled_early[reservation.id] = settlement
+            return
+        settlements = self._settlements.get(day)
+        if settlements is None:
+            self._settlements.clear()  # of earlier days; what waits there leaves nevertheless
+            settlements = Gathering(_SETTLED_TOGETHER, partial(self._post_settlements, day))
+            self._settlements[day] = settlements
+        settlements.add(settlement)
+
+    def _post_settlements(self, day: str, settlements: Callable[[], Iterable[_Settlement]]) -> None:
+        def words() -> list[bytes]:
+            return [word for settlement in settlements() for word in settlement.words()]
+
+        self._link.enqueue(self._late_command(_SETTLE, day, words, partial(self._on_settled, day)))
+
+    def _post_renewal(self, ids: Callable[[], Iterable[str]], *, first: bool) -> None:
+        def words() -> list[bytes]:
+            return [id.encode() for id in ids() if id in self._leased]  # a settled call must not be held again
+
+        self._link.enqueue(self._late_command(_RENEW, self._snapshot.day, words, _ignore), first=first)
 
     def _on_settled(self, day: str, reply: bytes | RedisFailure) -> None:
         if not isinstance(reply, RedisFailure):
@@ -269,12 +312,17 @@ class SharedAccount:
         taken_locally: float,
         reply: bytes | RedisFailure,
     ) -> None:
-        if isinstance(reply, RedisFailure):
-            return
-        code, _, taken = self._read(reply, day)
-        if code == _OK:
-            for reservation, mark in marks:
-                reservation.watermark = max(0.0, taken - (taken_locally - mark))
+        self._merging -= 1
+        if not isinstance(reply, RedisFailure):
+            code, _, taken = self._read(reply, day)
+            if code == _OK:
+                for reservation, mark in marks:
+                    reservation.watermark = max(0.0, taken - (taken_locally - mark))
+        for reservation, _ in marks:
+            settlement = self._settled_early.pop(reservation.id, None)
+            if settlement is not None:
+                self._post_settle(*settlement)
+        self._merge_again(self._shared.clock())
 
     def _read(self, reply: bytes, day: str) -> tuple[float, float, float]:
         """Unpack a reply of account.lua: update the snapshot, return code, amount and mark."""
@@ -291,14 +339,20 @@ class SharedAccount:
         waiter: asyncio.Future[_Outcome] | None = None,
         marker: bytes = b"",
     ) -> Command:
-        if marker:
-            head = self._head_for(day, self._base + marker)
-        else:
-            if self._head[0] != day:
-                self._head = (day, self._head_for(day))
-            head = self._head[1]
+        head = self._head_for(day, self._base + marker) if marker else self._head_of(day)
+        return Command(script, head, (self._time(), *words), then, waiter)
+
+    def _late_command(self, script: Script, day: str, words: Callable[[], list[bytes]], then: Then) -> Command:
+        return LateCommand(script, self._head_of(day), lambda: (self._time(), *words()), then)
+
+    def _time(self) -> bytes:
         time = self._shared.redis_time
-        return Command(script, head, (b"%r" % time() if time else b"", *words), then, waiter)
+        return b"%r" % time() if time else b""
+
+    def _head_of(self, day: str) -> Head:
+        if self._head[0] != day:
+            self._head = (day, self._head_for(day))
+        return self._head[1]
 
     def _head_for(self, day: str, *more: bytes) -> Head:
         base = self._base

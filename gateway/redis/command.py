@@ -87,6 +87,23 @@ class Command:
         self.then(outcome)
 
 
+class LateCommand(Command):
+    """A command whose arguments are chosen when it is sent, and each time that it is sent again."""
+
+    __slots__ = ("_choose", "_head")
+
+    def __init__(self, script: Script, head: Head, choose: Callable[[], Sequence[bytes]], then: Then) -> None:
+        super().__init__(script, head, (), then)
+        self._head = head
+        self._choose = choose
+
+    def wire(self, by_text: bool) -> bytes:
+        """The command's bytes, with the arguments of now."""
+        arguments = self._choose()
+        tail = self._head.wire + packed(*arguments)
+        return self._script.call(self._head.words + len(arguments), tail, by_text)
+
+
 def packed(*words: bytes) -> bytes:
     """The words as RESP bulk strings, without the count that precedes them."""
     return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])

@@ -12,8 +12,7 @@ READONLY: Final = "readonly"
 LOADING: Final = "loading"
 OOM: Final = "oom"
 OTHER: Final = "other"
-BACKLOG: Final = "backlog"
-KINDS: Final = (TIMEOUT, CONNECTION, NOSCRIPT, READONLY, LOADING, OOM, OTHER, BACKLOG)
+KINDS: Final = (TIMEOUT, CONNECTION, NOSCRIPT, READONLY, LOADING, OOM, OTHER)
 
 # Redis 6 wraps a script's errors in `ERR Error running script ...`, so the code may be anywhere in the text.
 _CODE: Final = re.compile(

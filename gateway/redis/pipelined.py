@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from gateway.core.units import Secret
 from gateway.redis.command import Command, RedisFailure, Script
-from gateway.redis.errors import BACKLOG, CONNECTION, NOSCRIPT, TIMEOUT, code_of, halts, kind_of
+from gateway.redis.errors import CONNECTION, NOSCRIPT, TIMEOUT, code_of, halts, kind_of
 from gateway.redis.explain import explained
 from gateway.redis.servers import MAX_HOPS, RedisServers
 from gateway.telemetry.logging import logger
@@ -50,12 +50,10 @@ class PipelinedRedis:
         *,
         heartbeat_s: float = 1.0,
         retry_s: float = 0.25,
-        max_backlog: int = 10_000,
     ) -> None:
         """`probe` makes a command that writes; it is sent as a heartbeat and to find out if Redis is back.
 
-        `count(kind)` counts each failure. `retry_s` is the pause between attempts to connect. `max_backlog`
-        bounds the enqueued commands while Redis is away.
+        `count(kind)` counts each failure. `retry_s` is the pause between attempts to connect.
         """
         self._servers = RedisServers(url, protocol=2, driver_info=None, socket_timeout=None)
         self._timeout = timeout
@@ -64,12 +62,12 @@ class PipelinedRedis:
         self._count = count
         self._heartbeat_s = heartbeat_s
         self._retry_s = retry_s
-        self._max_backlog = max_backlog
         self._connection: AbstractConnection | None = None
         self._requests: deque[Command] = deque()
         self._first: deque[Command] = deque()
         self._queued: deque[Command] = deque()
         self._flight: list[Command] = []
+        self._flight_first = 0  # how many of them were enqueued as first
         self._work = asyncio.Event()
         self._tried = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -107,13 +105,10 @@ class PipelinedRedis:
     def enqueue(self, command: Command, *, first: bool = False) -> None:
         """Sends the command when Redis accepts it, oldest first; maybe twice, so it must be idempotent.
 
-        `first` puts it before everything else that waits, requests included.
+        `first` puts it before everything else that waits, requests included. Nothing is dropped while Redis is
+        away: the caller bounds what it enqueues.
         """
-        queue = self._first if first else self._queued
-        if len(queue) >= self._max_backlog:
-            self._reject(command)
-            return
-        queue.append(command)
+        (self._first if first else self._queued).append(command)
         if self.up:
             self._work.set()
 
@@ -214,9 +209,11 @@ class PipelinedRedis:
 
     def _take(self) -> list[Command]:
         """The commands of the next round. A request whose caller has left is dropped."""
+        batch = _pop(self._first, _MAX_QUEUED)
+        self._flight_first = len(batch)
+        batch += _pop(self._queued, _MAX_QUEUED)
         if self._first:
-            return _pop(self._first, _MAX_REQUESTS)
-        batch = _pop(self._queued, _MAX_QUEUED)
+            return batch
         batch += [
             command
             for command in _pop(self._requests, _MAX_REQUESTS)
@@ -288,11 +285,9 @@ class PipelinedRedis:
         if isinstance(error, MovedError):
             self._servers.follow(error)
         kind = self._record_down(error, _text(error, self._timeout))
-        for command in reversed(batch):
+        for number, command in reversed(list(enumerate(batch))):
             if not command.done and command.waiter is None:
-                self._queued.appendleft(command)
-        while len(self._queued) > self._max_backlog:
-            self._reject(self._queued.pop())
+                (self._first if number < self._flight_first else self._queued).appendleft(command)
         for command in batch:
             if not command.done and command.waiter is not None:
                 command.finish(RedisFailure(kind, sent=True))
@@ -310,10 +305,6 @@ class PipelinedRedis:
             self._logged_down, self._last_logged = True, (kind, now)
             logger.error("redis is down", extra={"kind": kind, "error": text})
         return kind
-
-    def _reject(self, command: Command) -> None:
-        self._count(BACKLOG)
-        command.finish(RedisFailure(BACKLOG, sent=False))
 
     def _end(self) -> None:
         self.up = False

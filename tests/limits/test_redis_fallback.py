@@ -393,3 +393,77 @@ async def test_without_redis_what_is_spent_and_reserved_here_is_known(server, cl
     assert (account.spent(DAY), account.reserved(DAY)) == (30, 10)
     account.settle(held, 0, 10, clocks.now)
     assert account.reserved(DAY) == 0
+
+
+def waiting(process: Process) -> int:
+    """Commands that wait for Redis."""
+    return process.limits.link.backlog
+
+
+async def test_settlements_that_wait_are_one_command_and_none_is_lost(server, start, clocks):
+    """However many calls of a key end while Redis is away."""
+    [process] = await start(1)
+    account = process.limits.account("team", KeyLimits(tpm=100_000, concurrency=200))
+    calls = [await reserved(account, clocks, 100) for _ in range(100)]
+    await down(server, [process])
+    before = waiting(process)
+    for call in calls:
+        account.settle(call, 40, 0, clocks.now)
+    assert waiting(process) == before + 1
+    server.start()
+    await up([process])
+    await eventually(lambda: not waiting(process), "all have left")
+    await process.sent()
+    assert await count([account], clocks, 200) == 200  # all slots are free
+
+
+async def test_a_settlement_sent_twice_around_a_renewal_counts_once(server, start, clocks):
+    """A renewal that is sent again must not bring back a call that has been settled."""
+    [process] = await start(1)
+    account = process.limits.account("team", KeyLimits(usd_per_day=1000))
+    call = await reserved(account, clocks, 0, 0, 500)
+    await reserved(account, clocks, 0, 0, 500)
+    link = process.limits.link
+    server.pause()
+    account.renew(clocks.now, all=True)
+    account.settle(call, 0, 0, clocks.now)
+    await eventually(lambda: not link.up, "the round has failed")
+    # Redis has read both commands, and executes them before it gets them again.
+    server.resume()
+    await up([process])
+    await process.sent()
+    assert await count([account], clocks, 2, 0, 0, 500) == 1
+
+
+async def test_a_local_call_that_ends_before_its_merge_is_settled_after_it(server, start, clocks):
+    [process] = await start(1, settling=0.5)
+    account = process.limits.account("team", KeyLimits(tpm=1000, concurrency=10))
+    await down(server, [process])
+    server.start()
+    await eventually(lambda: process.limits.link.up, "it is back")
+    call = await reserved(account, clocks, 600)  # locally: the share still holds; its merge is on the way
+    account.settle(call, 100, 0, clocks.now)
+    await process.sent()
+    await process.sent()
+    clocks.now += 0.6
+    assert await count([account], clocks, 1, 900) == 1
+    assert server.command("ZCARD", _key(server, "places")) == b":1\r\n"
+
+
+async def test_one_merge_at_a_time_while_the_share_still_holds(server, start, clocks):
+    [process] = await start(1, settling=0.5)
+    account = process.limits.account("team", KeyLimits(rpm=1000))
+    await down(server, [process])
+    server.start()
+    await eventually(lambda: process.limits.link.up, "it is back")
+    before = waiting(process)
+    assert await count([account], clocks, 100) == 100
+    assert waiting(process) <= before + 1
+    await process.sent()
+    await process.sent()
+    clocks.now += 0.6
+    assert await count([account], clocks, 1000) == 910  # ten have drained
+
+
+def _key(server: RedisServer, end: str) -> str:
+    return server.command("KEYS", f"*:{end}").split(b"\r\n")[2].decode()

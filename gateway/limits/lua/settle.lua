@@ -1,17 +1,21 @@
--- Settles a reservation, once. ARGV from 7: id, tokens used, tokens reserved, mark, cost, cost reserved.
+-- Settles reservations, each once. ARGV from 7, for each: id, tokens used, tokens reserved, mark, cost, cost reserved.
 -- Replies OK, or NOTHING if there is nothing to settle.
 
-local used, reserved, mark = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-
 load_state()
-if redis.call('ZREM', KEYS[2], ARGV[7]) == 0 then
-  return reply(NOTHING, 0, 0)
+local code, cost = NOTHING, 0
+for index = 7, #ARGV, 6 do
+  if redis.call('ZREM', KEYS[2], ARGV[index]) == 1 then
+    local used, reserved = tonumber(ARGV[index + 1]), tonumber(ARGV[index + 2])
+    if used > reserved then
+      take(tokens, used - reserved)
+    else
+      give_back(tokens, reserved - used, tonumber(ARGV[index + 3]))
+    end
+    code = OK
+    spend(ARGV[index + 4] - ARGV[index + 5])
+  end
 end
-if used > reserved then
-  take(tokens, used - reserved)
-else
-  give_back(tokens, reserved - used, mark)
+if code == OK then
+  store_meters()
 end
-store_meters()
-spend(ARGV[11] - ARGV[12])
-return reply(OK, 0, 0)
+return reply(code, 0, 0)
