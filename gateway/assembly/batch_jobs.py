@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from gateway.assembly.builder import Pipeline, PipelineBuilder
+from gateway.assembly.upstreams import vouched_caller
 from gateway.auth.model_access import ModelAccess
 from gateway.batch_jobs.folder_store import FolderBlobStore
 from gateway.batch_jobs.library import BatchLibrary, BatchRules
@@ -19,11 +20,12 @@ from gateway.batch_jobs.runner import BatchFigures, BatchRunner
 from gateway.batch_jobs.send_gate import SendGate
 from gateway.batch_jobs.sqlite_store import SqliteJobStore
 from gateway.batch_jobs.store import BatchStoreUnavailable, BlobStore, JobStore
-from gateway.batch_jobs.traffic import LineAnswer
+from gateway.batch_jobs.traffic import LineAnswer, LineOwner
 from gateway.batch_jobs.verdict import BudgetState
 from gateway.batch_jobs.windows import OpenHours
 from gateway.config import model as cfg
 from gateway.core.call import Call, ClientRequest
+from gateway.core.caller import Caller
 from gateway.core.clock import Clock
 from gateway.core.errors import DRAINING, Rejection
 from gateway.http.server.admin import AdminUnavailable
@@ -40,7 +42,9 @@ from gateway.wire.openai.models import UNKNOWN
 _ENDPOINTS: Final = {
     str(one): one
     for one in ENDPOINTS
-    if not (one.ours or one.internal) and "POST" in one.methods and "application/json" in one.media_types
+    if not (one.ours or one.internal or one.any_answer or "{" in one)
+    and "POST" in one.methods
+    and "application/json" in one.media_types
 }
 """What lines may call, by path."""
 _SHARING: Final = frozenset(("weighted", "least_loaded"))
@@ -163,13 +167,30 @@ class GatewayTraffic:
         self._pipelines = pipelines
         self._clock = clock
 
-    def knows(self, key: str) -> bool:
-        """Whether the key exists."""
-        return self._pipeline().caller_named(key) is not None
+    def _caller(self, owner: LineOwner) -> Caller | None:
+        pipeline = self._pipeline()
+        if not owner.group:
+            return pipeline.caller_named(owner.key)
+        config = pipeline.config
+        names = {
+            name
+            for provider in config.auth.jwt
+            for group, name in provider.map.items()
+            if owner.group == f"{provider.name}:{group}"
+        }
+        for key in config.keys:
+            if key.name in names:
+                make = vouched_caller(key, list(config.models), self._pipelines.accounts.vouched)
+                return make(owner.key, owner.group)
+        return None
 
-    def refused_model(self, key: str, model: str) -> tuple[str, str] | None:
+    def knows(self, owner: LineOwner) -> bool:
+        """Whether the key, or the group, exists."""
+        return self._caller(owner) is not None
+
+    def refused_model(self, owner: LineOwner, model: str) -> tuple[str, str] | None:
         """What a live call of this model would be told, if it would be refused."""
-        caller = self._pipeline().caller_named(key)
+        caller = self._caller(owner)
         if caller is None:
             return None
         call = Call(ClientRequest(UNKNOWN, "", model=model), 0.0)
@@ -177,9 +198,9 @@ class GatewayTraffic:
         rejection = ModelAccess(self._pipeline().names).admit(call, 0.0)
         return None if rejection is None else (rejection.kind.code, rejection.message)
 
-    def wait_for(self, key: str) -> float:
+    def wait_for(self, owner: LineOwner) -> float:
         """Seconds until the key's limits admit any call, as far as this process knows them."""
-        caller = self._pipeline().caller_named(key)
+        caller = self._caller(owner)
         account = caller.account if caller is not None else None
         denial = account.exhausted(self._clock()) if isinstance(account, Account) else None
         return 0.0 if denial is None else denial.wait
@@ -199,9 +220,9 @@ class GatewayTraffic:
         paced = queue.pace is not None and queue.pace.wait(1, self._clock()) > 0
         return Admission(queue.permits, queue.in_flight, queue.waiting, paced)
 
-    async def send(self, key: str, endpoint: str, body: bytes) -> LineAnswer:
-        """Send a call of the key."""
-        caller = self._pipeline().caller_named(key)
+    async def send(self, owner: LineOwner, endpoint: str, body: bytes) -> LineAnswer:
+        """Send a call of the owner."""
+        caller = self._caller(owner)
         if caller is None:  # a reload has just removed it; the line waits with the others
             return LineAnswer(DRAINING.status, b"", "", Rejection(DRAINING, "The key does not exist any more."))
         asked = _ENDPOINTS[endpoint]

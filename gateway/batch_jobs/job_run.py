@@ -12,7 +12,7 @@ from gateway.batch_jobs.results import answered, line_id, records, tally_of
 from gateway.batch_jobs.room import MOST_LINES, UpstreamRoom
 from gateway.batch_jobs.send_gate import SendGate
 from gateway.batch_jobs.store import CHECK, FINISH, BatchStoreUnavailable, BlobMissing, ClaimedTask
-from gateway.batch_jobs.traffic import LineAnswer, LineTraffic
+from gateway.batch_jobs.traffic import LineAnswer, LineOwner, LineTraffic
 from gateway.batch_jobs.verdict import LineWaits, judge
 from gateway.core.clock import Clock
 
@@ -28,6 +28,7 @@ class JobRun:
         self, job: BatchJob, library: BatchLibrary, traffic: LineTraffic, gate: SendGate, clock: Clock, unix: Clock
     ) -> None:
         self._job = job
+        self._owner = LineOwner(job.key, job.group)
         self._library = library
         self._traffic = traffic
         self._gate = gate
@@ -125,11 +126,11 @@ class JobRun:
         while not self._stopped.is_set():
             await self._refresh()
             wait = _REFRESH_S
-            gone = "" if self._traffic.knows(key) else f"the key `{key}` is not in the config any more"
+            gone = "" if self._traffic.knows(self._owner) else f"the key `{key}` is not in the config any more"
             self._say("key", gone)
             self._say("room", self._gate.closed)
             if not gone:
-                room, wait = self._gate.enter(key, line.model)
+                room, wait = self._gate.enter(self._owner, line.model)
                 if room is not None:
                     return room
             await self._gate.wait(wait)
@@ -140,7 +141,7 @@ class JobRun:
         try:
             while True:
                 try:
-                    answer = await self._traffic.send(self._job.key, self._job.endpoint, line.body)
+                    answer = await self._traffic.send(self._owner, self._job.endpoint, line.body)
                 except BaseException:
                     self._gate.leave(place)
                     raise

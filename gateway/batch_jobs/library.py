@@ -139,6 +139,7 @@ class BatchLibrary:
         window_s: int,
         metadata: Mapping[str, str] | None,
         output_keep_s: int | None,
+        group: str = "",
     ) -> BatchJob:
         """Create a batch of this input file."""
         now = self._unix()
@@ -150,6 +151,7 @@ class BatchLibrary:
             window,
             int(now),
             int(now) + window_s,
+            group,
             metadata=None if metadata is None else dict(metadata),
             output_keep_s=output_keep_s,
         )

@@ -74,8 +74,9 @@ class LineTally(Struct, frozen=True, omit_defaults=True):
 class BatchJob(Struct, frozen=True, omit_defaults=True):
     """A batch. `stamps` has the time of each status that it has reached.
 
-    `closing` says how it will end once its lines have stopped: `completed`, `expired` or `cancelled`.
-    `paused` is a sentence while it cannot go on by itself. `tally` is final once the batch has ended.
+    `group` is set for a caller that an identity provider vouches for. `closing` says how it will end once its
+    lines have stopped: `completed`, `expired` or `cancelled`. `paused` is a sentence while it cannot go on by
+    itself. `tally` is final once the batch has ended.
     """
 
     id: str
@@ -85,6 +86,7 @@ class BatchJob(Struct, frozen=True, omit_defaults=True):
     completion_window: str
     created_at: int
     expires_at: int
+    group: str = ""
     status: BatchStatus = "validating"
     stamps: dict[str, int] = {}
     total: int = 0

@@ -12,7 +12,7 @@ from gateway.batch_jobs.library import DISK_USED_UP, BatchLibrary
 from gateway.batch_jobs.records import BatchJob, InputError
 from gateway.batch_jobs.send_gate import SendGate
 from gateway.batch_jobs.store import CHECK, FINISH, BatchStoreUnavailable, BlobMissing
-from gateway.batch_jobs.traffic import LineTraffic
+from gateway.batch_jobs.traffic import LineOwner, LineTraffic
 from gateway.batch_jobs.windows import late
 from gateway.core.clock import Clock
 from gateway.telemetry.logging import logger
@@ -188,7 +188,7 @@ class BatchRunner:
             job.endpoint,
             rules.max_lines,
             rules.max_line,
-            lambda model: self._traffic.refused_model(job.key, model),
+            lambda model: self._traffic.refused_model(LineOwner(job.key, job.group), model),
         )
         try:
             async for piece in self._library.blobs.read(job.input_file_id):

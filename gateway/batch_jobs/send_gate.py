@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.batch_jobs.room import UpstreamRoom
-from gateway.batch_jobs.traffic import LineTraffic
+from gateway.batch_jobs.traffic import LineOwner, LineTraffic
 from gateway.batch_jobs.windows import OpenHours
 from gateway.core.clock import Clock
 
@@ -39,17 +39,17 @@ class SendGate:
         """The room at an upstream."""
         return self._rooms.setdefault(upstream, UpstreamRoom())
 
-    def enter(self, key: str, model: str) -> tuple[UpstreamRoom | None, float]:
+    def enter(self, owner: LineOwner, model: str) -> tuple[UpstreamRoom | None, float]:
         """Take a place for a line; without one, the seconds after which to look again."""
         now = self._clock()
         if self.closed:
             return None, _SLOW_POLL_S
         if self._hours is not None and not self._hours.open(self._minute_of_day()):
             return None, _SLOW_POLL_S
-        for held in (("key", key), ("model", model)):
+        for held in (("key", owner.key), ("model", model)):
             if (wait := self._held.get(held, 0.0) - now) > 0:
                 return None, min(wait, _SLOW_POLL_S)
-        if (wait := self._traffic.wait_for(key)) > 0:
+        if (wait := self._traffic.wait_for(owner)) > 0:
             return None, min(wait, _SLOW_POLL_S)
         for upstream in self._traffic.upstreams(model):
             room = self.room(upstream)

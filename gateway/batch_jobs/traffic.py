@@ -24,16 +24,23 @@ class LineAnswer(NamedTuple):
     budget: BudgetState = ""
 
 
+class LineOwner(NamedTuple):
+    """Whose calls lines are: a key, or one that an identity provider vouches for with the rights of a `group`."""
+
+    key: str
+    group: str = ""
+
+
 class LineTraffic(Protocol):
     """The gateway's own calls."""
 
-    def knows(self, key: str) -> bool:
-        """Whether the key exists."""
+    def knows(self, owner: LineOwner) -> bool:
+        """Whether the key, or the group, exists."""
 
-    def refused_model(self, key: str, model: str) -> tuple[str, str] | None:
+    def refused_model(self, owner: LineOwner, model: str) -> tuple[str, str] | None:
         """The error code and the sentence about a model that the key cannot have, else None."""
 
-    def wait_for(self, key: str) -> float:
+    def wait_for(self, owner: LineOwner) -> float:
         """Seconds until the key's limits admit any call; 0.0 if they may admit one now."""
 
     def upstreams(self, model: str) -> Sequence[str]:
@@ -42,5 +49,5 @@ class LineTraffic(Protocol):
     def admission(self, upstream: str) -> Admission:
         """The admission's state."""
 
-    async def send(self, key: str, endpoint: str, body: bytes) -> LineAnswer:
+    async def send(self, owner: LineOwner, endpoint: str, body: bytes) -> LineAnswer:
         """Send a call of the key, as class `batch`. It ends as a live call does."""

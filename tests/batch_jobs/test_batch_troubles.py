@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from batch_scene import CHAT, batching, client_of, jsonl, line, results, submitt
 from doubles import replies
 from doubles.call import Call
 from doubles.gateway import InProcessGateway, StartGateway
+from doubles.identity_provider import AUDIENCE, ISSUER, IdentityProvider, SigningKey, claims
 from doubles.limited import used
 from doubles.rawclient import call
 from doubles.script import RST, Until
@@ -368,6 +370,21 @@ async def test_a_restart_goes_on_where_the_batch_was(
         batch = await until(sdk, batch.id, "completed")
         assert len(await results(sdk, batch.output_file_id)) == 20
     assert len(upstream.calls) == 20
+
+
+async def test_a_batch_of_someone_an_identity_provider_vouches_for(
+    start_gateway: StartGateway, upstream: FaultUpstream, tmp_path: Path
+) -> None:
+    signing = SigningKey("k")
+    async with IdentityProvider(signing) as provider:
+        jwt = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": provider.url, "map": {"eng": "team-a"}}
+        gateway = await start_gateway(batching(upstream.url, tmp_path, auth={"jwt": [jwt]}))
+        alice, bob = (signing.sign(claims(time.time(), sub=name)) for name in ("alice", "bob"))
+        async with client_of(gateway.url, alice) as sdk, client_of(gateway.url, bob) as other:
+            batch = await until(sdk, (await submitted(sdk, *map(line, range(3)))).id, "completed")
+            assert batch.request_counts.completed == 3
+            with pytest.raises(openai.NotFoundError):
+                await other.batches.retrieve(batch.id)
 
 
 async def test_old_files_and_batches_are_deleted(

@@ -229,7 +229,7 @@ class RequestHandler:
     async def _stored(
         self, generation: Generation, api: StoredApi, request: Request, call: Call, target: StoredTarget
     ) -> Response | StoredContent | Rejection:
-        answer = await api.serve(request, call.caller.name, target, generation.body, call.lease)
+        answer = await api.serve(request, call.caller, target, generation.body, call.lease)
         request.connection.body_read = True
         if isinstance(answer, Rejection):
             return answer

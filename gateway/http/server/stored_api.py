@@ -12,6 +12,7 @@ from gateway.batch_jobs.records import BatchJob, listed
 from gateway.batch_jobs.store import BatchStoreUnavailable, BlobMissing, StorageFull
 from gateway.batch_jobs.windows import parse_window
 from gateway.core.call import Lease
+from gateway.core.caller import Caller
 from gateway.core.errors import (
     INVALID_JSON,
     INVALID_VALUE,
@@ -60,13 +61,13 @@ class StoredApi:
         self._stall_s = stall_s
 
     async def serve(
-        self, request: Request, key: str, target: StoredTarget, body: BodyReader, lease: Lease
+        self, request: Request, caller: Caller, target: StoredTarget, body: BodyReader, lease: Lease
     ) -> StoredAnswer:
-        """The answer to a request of this key."""
+        """The answer to a request of this caller."""
         try:
             if target.area is FILES:
-                return await self._files(request, key, target)
-            return await self._batches(request, key, target, body, lease)
+                return await self._files(request, caller.name, target)
+            return await self._batches(request, caller, target, body, lease)
         except StorageFull as error:
             return Rejection(STORAGE_FULL, _sentence(error))
         except BatchStoreUnavailable as error:
@@ -104,13 +105,13 @@ class StoredApi:
         return _json(listed([file.shown() for file in files], more=more))
 
     async def _batches(
-        self, request: Request, key: str, target: StoredTarget, body: BodyReader, lease: Lease
+        self, request: Request, caller: Caller, target: StoredTarget, body: BodyReader, lease: Lease
     ) -> StoredAnswer:
-        library = self.library
+        library, key = self.library, caller.name
         if not target.what:
             if request.method == "POST":
                 asked = await body.read(request, lease)
-                return asked if isinstance(asked, Rejection) else await self._create(key, asked)
+                return asked if isinstance(asked, Rejection) else await self._create(caller, asked)
             query = _query(request)
             limit = _limit(query, 20, _BATCHES_LISTED)
             if isinstance(limit, Rejection):
@@ -130,7 +131,7 @@ class StoredApi:
     async def _shown(self, job: BatchJob) -> Mapping[str, Any]:
         return job.shown(await self.library.tally(job))
 
-    async def _create(self, key: str, body: bytes) -> StoredAnswer:
+    async def _create(self, caller: Caller, body: bytes) -> StoredAnswer:
         try:
             asked = msgspec.json.decode(body, type=_NewBatch)
         except msgspec.ValidationError as error:
@@ -150,7 +151,7 @@ class StoredApi:
         if expires is not None and (expires.anchor != "created_at" or not 3600 <= expires.seconds <= 2_592_000):
             message = "`output_expires_after` needs `anchor: created_at`, and `seconds` from 3600 to 2592000."
             return Rejection(INVALID_VALUE, message, "output_expires_after")
-        file = await self.library.file(key, asked.input_file_id)
+        file = await self.library.file(caller.name, asked.input_file_id)
         if file is None:
             return _no_such("File", asked.input_file_id, "input_file_id")
         if file.purpose != "batch":
@@ -158,7 +159,8 @@ class StoredApi:
             return Rejection(INVALID_VALUE, message, "input_file_id")
         keep_s = None if expires is None else expires.seconds
         window = asked.completion_window
-        job = await self.library.create(file, asked.endpoint, window, window_s, asked.metadata, keep_s)
+        group = "" if caller.label == caller.name else caller.label
+        job = await self.library.create(file, asked.endpoint, window, window_s, asked.metadata, keep_s, group)
         return _json(await self._shown(job))
 
 
