@@ -58,7 +58,7 @@ SINGLE_WORKER: Final = WorkerShare(0, 1)
 
 def upstream_headers(config: cfg.UpstreamConfig) -> list[tuple[str, str]]:
     """The headers of every request to an upstream, credentials included."""
-    return fixed_headers(*_credentials(config), f"sluice/{__version__}")
+    return fixed_headers(*_credentials(config), f"sluice/{__version__}", bearer=config.kind != "anthropic")
 
 
 def transport(config: cfg.UpstreamConfig, ticker: Ticker, clock: Clock, links: Links) -> Transport:
@@ -158,7 +158,7 @@ def steered_models(config: cfg.Config) -> frozenset[str]:
     steered = {
         name
         for name, model in config.models.items()
-        if any(config.upstreams[one.upstream].kind != "openai" for one in model.candidates)
+        if any(config.upstreams[one.upstream].kind not in cfg.PROVIDERS for one in model.candidates)
     }
     while more := {
         name for name, model in config.models.items() if name not in steered and steered & set(model.fallbacks)

@@ -20,6 +20,7 @@ from gateway.config.problems import did_you_mean, join, quoted
 from gateway.http.client.aiohttp_transport import connect_cause, proxy_for
 from gateway.http.client.connect_errors import NO_TLS, is_untrusted, tls_reason
 from gateway.http.client.tls import client_context
+from gateway.wire.anthropic import messages as anthropic
 
 _TIMEOUT_S: Final = 5.0
 _MAX_BYTES: Final = 16 * 1024 * 1024
@@ -75,7 +76,7 @@ async def _get(session: aiohttp.ClientSession, upstream: UpstreamConfig) -> tupl
     try:
         async with session.get(
             url,
-            headers=upstream_headers(upstream),
+            headers=[*upstream_headers(upstream), *(anthropic.HEADERS if upstream.kind == "anthropic" else ())],
             allow_redirects=False,
             proxy=hop if hop != upstream.base_url else None,
             ssl=client_context(upstream.base_url, upstream.ca_file) or True,

@@ -80,9 +80,9 @@ SENTENCES: Final = {
     'fits counts. `"*"` is every valid token. Tokens without a mapped group are refused.',
     "upstreams": "Servers that answer requests, by name. Names are ASCII; a response header shows them.",
     "upstreams.*.base_url": "Address up to the part that all endpoints share; it usually ends in `/v1`.",
-    "upstreams.*.kind": "Server software. It decides what can be merged and which load metrics are read; a "
-    "self-hosted engine costs nothing unless it has a `price`.",
-    "upstreams.*.api_key": "Sent as `Authorization: Bearer`.",
+    "upstreams.*.kind": "Server software. It decides what can be merged, which load metrics are read and how the "
+    "key is sent; a self-hosted engine costs nothing unless it has a `price`.",
+    "upstreams.*.api_key": "Sent as `Authorization: Bearer`, with `kind: anthropic` as `x-api-key`.",
     "upstreams.*.headers": "Headers sent with every attempt.",
     "upstreams.*.forward_headers": "Client headers to forward; never credentials.",
     "upstreams.*.max_concurrency": "Concurrency slots; further requests wait in the gateway, in fair order.",

@@ -47,7 +47,10 @@ from gateway.config.scalars import (
 from gateway.config.scalars import Section as Section
 from gateway.core.units import Secret
 
-UpstreamKind = Literal["openai", "vllm", "sglang", "llamacpp"]
+UpstreamKind = Literal["openai", "anthropic", "vllm", "sglang", "llamacpp"]
+PROVIDERS = ("openai", "anthropic")
+"""Kinds that are no engine of one's own: what they cost is looked up, and nothing steers them."""
+
 TransportName = Literal["httptools", "aiohttp"]
 PriorityName = Literal["interactive", "batch"]
 Capability = Literal["tools", "vision", "json_schema", "audio"]

@@ -43,7 +43,7 @@ class Pricing:
             cached = price.input if price.cached_input is None else price.cached_input
             written = price.cache_write, price.cache_write_long
             return ResolvedPrice(Price(price.input, price.output, cached, *written), CONFIG)
-        if upstream.kind != "openai":
+        if upstream.kind not in cfg.PROVIDERS:
             return ResolvedPrice(FREE, SELF_HOSTED)
         listing = self._catalogue.listed(upstream.base_url, candidate.model)
         quote = listing.at(self._unix()) if listing is not None else None
@@ -54,7 +54,7 @@ class Pricing:
     async def load(self, config: cfg.Config) -> None:
         """Import the catalogue in a thread, if this config needs it."""
         for _, candidate, upstream in candidates(config):
-            if candidate.price is None and upstream.kind == "openai" and may_be_listed(upstream.base_url):
+            if candidate.price is None and upstream.kind in cfg.PROVIDERS and may_be_listed(upstream.base_url):
                 await asyncio.to_thread(self.resolve, candidate, upstream)
                 return
 

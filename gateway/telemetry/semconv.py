@@ -46,8 +46,10 @@ OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "text_completion",
     "/v1/embeddings": "embeddings",
+    "/v1/responses": "chat",
+    "/v1/messages": "chat",
 }
-"""`gen_ai.operation.name` of each endpoint."""
+"""`gen_ai.operation.name` of each endpoint that generates text or vectors."""
 
 
 class OwnSeries(NamedTuple):

@@ -161,7 +161,7 @@ def _context(trace: Trace, span_id: int, *, remote: bool = False) -> SpanContext
 
 def _call_attributes(call: Call) -> Attributes:
     attributes: Attributes = {
-        "http.request.method": "POST" if call.request.endpoint in OPERATIONS else "GET",
+        "http.request.method": call.request.method,
         "http.route": call.request.endpoint,
         "http.response.status_code": call.response.status,
         "sluice.request_id": call.request.id,

@@ -9,7 +9,7 @@ import pytest
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.rawclient import Answer, RawClient, call
 from doubles.script import NEVER, frame, full, sse_head
-from doubles.settings import KEY, OTHER_KEY, settings
+from doubles.settings import KEY, OTHER_KEY, UPSTREAM_KEY, settings
 from doubles.sse import data_of
 from doubles.upstream import FaultUpstream
 from doubles.wires import messages
@@ -229,3 +229,16 @@ async def test_a_client_that_leaves_pays_for_what_was_made(upstream: FaultUpstre
     await guarded.outcome("client_gone")
     await guarded.counted("sluice_tokens_total", 15, type="input")
     await guarded.counted("sluice_tokens_total", 50, type="output")
+
+
+async def test_an_anthropic_upstream_gets_its_own_key(upstream: FaultUpstream, start_gateway: StartGateway) -> None:
+    EveryWire(upstream)
+    paid = {"kind": "anthropic", "api_key": UPSTREAM_KEY}
+    gateway = await start_gateway(priced(upstream.url, upstream=paid))
+    assert (await ask(gateway)).status == 200
+    [received] = upstream.calls
+    assert (received.header("x-api-key"), received.header("authorization")) == ([UPSTREAM_KEY], [])
+    steering = {**ASKED, "priority": 1}  # a provider is no engine of our own
+    assert (await ask(gateway, steering)).status == 200
+    upstream.reply(messages.error(400, "invalid_request_error", f"{UPSTREAM_KEY} is no model"))
+    assert UPSTREAM_KEY.encode() not in (await ask(gateway)).body

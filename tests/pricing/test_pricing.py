@@ -68,6 +68,15 @@ def test_a_known_provider_is_looked_up_by_the_upstream_model_name(tmp_path: Path
     assert known(config(tmp_path, model="no-such-model")) == (None, "unknown")
 
 
+def test_anthropic_is_a_provider_and_no_engine(tmp_path: Path) -> None:
+    paid = config(tmp_path, "https://api.anthropic.com/v1", kind="anthropic", model="claude-3-5-haiku-latest")
+    price, source = known(paid)
+    assert source.startswith("genai-prices ")
+    assert price is not None
+    assert (price.input, price.output) == (800_000_000, 4 * USD)
+    assert known(config(tmp_path, "http://127.0.0.1:8000/v1", kind="anthropic")) == (None, "unknown")
+
+
 @pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp"])
 def test_a_self_hosted_engine_costs_nothing(tmp_path: Path, kind: str) -> None:
     assert known(config(tmp_path, "http://127.0.0.1:8000/v1", kind=kind)) == (FREE, "self-hosted")

@@ -272,8 +272,13 @@ class UpstreamClient:
         return headers
 
 
-def fixed_headers(api_key: str | None, extra: Mapping[str, str], agent: str) -> list[tuple[str, str]]:
-    """Headers of every call to an upstream; those of the config override the gateway's."""
+def fixed_headers(
+    api_key: str | None, extra: Mapping[str, str], agent: str, *, bearer: bool = True
+) -> list[tuple[str, str]]:
+    """Headers of every call to an upstream; those of the config override the gateway's.
+
+    `bearer`: the key is a bearer token; else it is an `x-api-key`, as Anthropic takes it.
+    """
     fields = {
         "user-agent": agent,
         "accept": "*/*",
@@ -281,7 +286,7 @@ def fixed_headers(api_key: str | None, extra: Mapping[str, str], agent: str) -> 
         "content-type": "application/json",
     }
     if api_key:
-        fields["authorization"] = f"Bearer {api_key}"
+        fields |= {"authorization": f"Bearer {api_key}"} if bearer else {"x-api-key": api_key}
     fields |= {name.lower(): value for name, value in extra.items()}
     return list(fields.items())
 

@@ -55,7 +55,9 @@ def read_message(body: bytes) -> AnswerSummary | None:
     return AnswerSummary(model, finish_reason(answer), tokens, error, damaged=not peek.is_utf8(body))
 
 
-_TRAVELLING: Final = (("anthropic-version", "2023-06-01"), ("anthropic-beta", ""))
+HEADERS: Final = (("anthropic-version", "2023-06-01"),)
+"""What Anthropic wants with every call."""
+_TRAVELLING: Final = (*HEADERS, ("anthropic-beta", ""))
 
 MESSAGES: Final = Endpoint(
     "/v1/messages",
