@@ -1,7 +1,7 @@
 """What each feature adds to a call: function calls and CPU time of the path without sockets, one feature at a time.
 
-`python -m benchmarks.features` prints the table of docs/benchmarks.md. Every prompt is unique, so that a cache misses.
-The features take turns, and a time is the least of a feature's rounds: it is compared within a run only.
+`python -m benchmarks.features 2>/dev/null` prints the tables of docs/benchmarks.md; the log goes to stderr. Every prompt
+is unique, so that a cache misses. The features take turns, and a time is the least of a feature's rounds: it is compared within a run only.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import uvloop
 from benchmarks.arguments import arguments
 from benchmarks.call_path import Path
 from gateway.config import model as cfg
+from gateway.telemetry import logging as log
 
 _MUCH = 10**12
 _REQUESTS = cfg.LimitsConfig(rpm=_MUCH, concurrency=_MUCH)
@@ -122,12 +123,16 @@ async def measure(size: int, rounds: int, names: Sequence[str]) -> dict[str, tup
             await path.once()
     for _ in range(rounds):
         for name, path in paths.items():
+            log.setup("info" if FEATURES[name].get("log") else "warning", "json")
             gc.collect()
             begin = process_time()
             for _ in range(each):
                 await path.once()
             best[name] = min(best[name], (process_time() - begin) / each)
-    calls = {name: await _count(path, 16 if size < 10_000 else 3) for name, path in paths.items()}
+    calls = {}
+    for name, path in paths.items():
+        log.setup("info" if FEATURES[name].get("log") else "warning", "json")
+        calls[name] = await _count(path, 16 if size < 10_000 else 3)
     for path in paths.values():
         await path.stop()
     return {name: (calls[name], best[name] * 1e6) for name in names}
