@@ -47,7 +47,7 @@ from gateway.usage.estimates import TokenEstimates
 from gateway.usage.estimator import Estimator
 from gateway.usage.ledger import Ledger
 from gateway.usage.sqlite_store import SqliteUsageStore
-from gateway.usage.store import UsageSnapshot
+from gateway.usage.store import UsageSummary
 from gateway.wire.json import splice
 from gateway.wire.openai.capabilities import needs
 from gateway.wire.openai.chat import CHAT
@@ -234,7 +234,7 @@ def _answer(model: str, given: int, made: int) -> bytes:
     return json.dumps({**answer, "choices": choices, "usage": usage}).encode()
 
 
-async def _month(folder: Path) -> tuple[Config, UsageSnapshot]:
+async def _month(folder: Path) -> tuple[Config, UsageSummary]:
     file = folder / "sluice.yaml"
     file.write_text(CONFIG, encoding="utf-8")
     config = load(file, {}).config
@@ -246,7 +246,7 @@ async def _month(folder: Path) -> tuple[Config, UsageSnapshot]:
     await Month(config, ledger).run()
     await ledger.stop()
     again = SqliteUsageStore(str(folder / "usage.db"))
-    books = await again.snapshot(PERIOD.first, PERIOD.last)
+    books = await again.summary(PERIOD.first, PERIOD.last)
     await again.close()
     return config, books
 

@@ -16,7 +16,7 @@ from gateway.core.tokens import Price
 from gateway.core.units import usd
 from gateway.pricing.resolver import UNKNOWN, Pricing, ResolvedPrice
 
-_COLUMNS = ("model", "upstream", "sent as", "input", "output", "cached", "written", "source", "notes")
+_COLUMNS = ("model", "upstream", "sent as", "input", "output", "cached", "written", "source")
 _PRICES = ("input", "output", "cached_input", "cache_write")
 _WIDTH = 160
 
@@ -104,13 +104,15 @@ def _print(rows: list[dict[str, object]], out: TextIO) -> None:
     table = Table(*_COLUMNS, title="USD per million tokens", title_justify="left", box=None)
     for row in rows:
         dollars = row["usd_per_million_tokens"]
-        notes = row["notes"]
         table.add_row(
             *[str(row[name]) for name in ("model", "upstream", "model_sent")],
             *[str(dollars[name] or UNKNOWN) if isinstance(dollars, dict) else UNKNOWN for name in _PRICES],
             str(row["source"]),
-            "; ".join(notes) if isinstance(notes, list) else "",
         )
     # Names come from a file: they are no markup, and a pipe must not cut them off.
     width = None if out.isatty() else _WIDTH
     Console(file=out, width=width, markup=False, highlight=False, soft_wrap=False).print(table)
+    for row in rows:
+        notes = row["notes"]
+        if isinstance(notes, list) and notes:
+            say(f"{row['upstream']}/{row['model_sent']}: {'; '.join(notes)}", out)

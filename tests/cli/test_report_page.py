@@ -6,10 +6,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.cells import cell_len
 
 from gateway.cli.report.markdown import Page
 from gateway.cli.report.messages import LANGUAGES, _messages
 from gateway.cli.report.rounding import Rounding, percent
+from gateway.cli.report.terminal import as_text
 from gateway.cli.report.waterfall_svg import svg
 from gateway.config.load import load
 from gateway.core.tokens import Price
@@ -92,9 +94,12 @@ def test_the_sums():
 
 def test_the_page_in_english():
     page = Page(report(), "en", "chart.svg").text()
-    assert "6 requests cost **3.0000 USD**" in page
+    assert "Requests compared: 6. Cost: **3.0000 USD**" in page
     assert "**7.0000 USD less (70.0 %)**" in page
-    headline, quality = page.index("USD less"), page.index("**Quality was not measured.** 2 of")
+    headline, quality = (
+        page.index("USD less"),
+        page.index("**Quality was not measured.** Requests answered by a candidate"),
+    )
     assert 0 < quality - headline < 60, "no saving without it"
     assert rows(page, "Compared with what?") == [
         ["the declared baseline", "10.0000", "3.0000", "7.0000", "70.0 %"],
@@ -108,17 +113,42 @@ def test_the_page_in_english():
         "all", "9", "6", "3", "2", "10.0000", "3.0000", "7.0000", "70.0 %",
     ]  # fmt: skip
     for line in (
-        "- 1 requests were not served",
-        "- 1 requests cannot be compared",
-        "- 2 attempts have no known price: 50 input and 5 output tokens.",
-        "- 1 requests were recorded before comparison was available.",
-        "- The tokens of 1 attempts are estimated",
+        "- Requests not served: 1;",
+        "- Requests not compared, because a price is not known: 1.",
+        "- Attempts without a known price: 2; 50 input and 5 output tokens.",
+        "- Requests recorded before comparison was available: 1.",
+        "- Attempts whose tokens are estimated, because their upstreams reported none: 1.",
     ):
         assert line in page
     assert "| small | paid | up\\|small | 1 | 2 | 1 | config |" in page
     assert "| odd | new | new | unknown | unknown | unknown | unknown |" in page
     assert "![From the baseline to the actual cost, USD](chart.svg)" in page
     assert "Same-token assumption" in page
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_no_figure_is_cut_in_a_terminal(language, width):
+    page = Page(report(), language).text()
+    drawn = as_text(page, width)
+    assert max(map(cell_len, drawn.splitlines())) <= width
+    assert "…" not in drawn
+    figures_in = re.compile(r"\d[\d.,]*\d")
+    assert set(figures_in.findall(page)) <= set(figures_in.findall(drawn))
+
+
+def test_a_table_that_does_not_fit_becomes_a_list():
+    table = "| key | requests | saved, USD |\n| --- | --: | --: |\n| `team\\|a` | 9 | 7.0000 |\n"
+    assert "team|a" in as_text(table, 80)
+    assert as_text(table, 20).split() == ["•", "team|a;", "requests:", "9,", "saved,", "USD:", "7.0000"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"), [(0.0022, "0.0022"), (0.085, "0.085"), (0.5, "0.5"), (24.0, "24"), (1234.567, "1,234.57")]
+)
+def test_hours_are_short(hours, text):
+    found = figures(summary(usage()), PERIOD, [], [Machine("local", 2 * NANO, hours)])
+    assert f"for {text} hours" in Page(found, "en").text()
 
 
 def test_the_page_in_korean_says_the_same():

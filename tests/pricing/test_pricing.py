@@ -269,10 +269,10 @@ def test_the_command_lists_prices_their_sources_and_what_to_set(tmp_path: Path) 
     assert (status, err) == (0, "")
     lines = {line.split()[2]: line for line in out.splitlines() if line.startswith(" a ")}
     assert "self-hosted" in lines["own"]
-    assert "2.5 an hour" in lines["own"]
+    assert "\nlocal/own: 2.5 an hour;" in out
     assert lines["gpt-4o"].split()[3:6] == ["2.5", "10", "1.25"]
     assert "genai-prices " in lines["gpt-4o"]
-    assert "above 200000 input tokens 2.5 in, 15 out" in lines["gemini-2.5-pro"]
+    assert "gemini-2.5-pro: above 200000 input tokens 2.5 in, 15 out" in out
     assert lines["[red]x"].split()[3:8] == ["1", "2", "1", "1.5", "config"]
     assert lines["mystery"].count("unknown") == 5
     assert "models.a.candidates[4].price: the price of mystery at other is not known; set it" in out

@@ -72,7 +72,7 @@ class Page:
                     "machine",
                     upstream=machine.upstream,
                     hourly=usd(machine.hourly),
-                    hours=f"{machine.hours:,.2f}".removesuffix("0").removesuffix(".0"),
+                    hours=_hours(machine.hours),
                     cost=self._usd(machine.cost),
                 )
                 for machine in report.machines
@@ -239,6 +239,11 @@ class Page:
         rules = ["--:" if _numeric(column) else "---" for column in columns]
         lines = [titles, rules, *([_escaped(cell) for cell in row] for row in rows)]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _hours(hours: float) -> str:
+    """Two decimals at most; two digits of what is less than a tenth of an hour."""
+    return f"{hours:.2g}" if hours < 0.1 else f"{hours:,.2f}".removesuffix("0").removesuffix(".0")
 
 
 def _numeric(cells: Iterable[str]) -> bool:

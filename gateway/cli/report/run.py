@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import io
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import TextIO
 from gateway.assembly.accounts import usage_store
 from gateway.cli.report.markdown import Page
 from gateway.cli.report.messages import LANGUAGES
+from gateway.cli.report.terminal import as_text
 from gateway.cli.report.waterfall_svg import svg
 from gateway.cli.wrapped import say
 from gateway.config.load import load
@@ -111,17 +111,6 @@ async def _read_usage(config: Config, period: Period) -> UsageSummary | None:
         await store.close()
 
 
-def _plain(markdown: str) -> str:
-    """The page as text for a terminal: tables in columns that fit, no markup."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    drawn = io.StringIO()
-    width = shutil.get_terminal_size((100, 24)).columns
-    Console(file=drawn, width=width, color_system=None, highlight=False).print(Markdown(markdown))
-    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
-
-
 def _write(report: ReportFigures, options: argparse.Namespace, out: TextIO) -> None:
     address = None
     if options.chart is not None:
@@ -133,7 +122,7 @@ def _write(report: ReportFigures, options: argparse.Namespace, out: TextIO) -> N
     else:
         text = Page(report, options.lang, address).text()
         if options.format == "text":
-            text = _plain(text)
+            text = as_text(text, shutil.get_terminal_size((100, 24)).columns)
     if options.out is None:
         out.write(text)
     else:

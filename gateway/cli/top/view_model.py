@@ -163,14 +163,21 @@ class Screen(NamedTuple):
 
 
 def without_zeroes(view: Screen) -> Screen:
-    """The screen without the rows in which nothing has happened lately and nothing waits."""
+    """The screen without the rows in which nothing has happened lately and nothing waits.
+
+    Outcomes are few, and stay: whoever looks after a failed request looks for it here.
+    """
     upstreams = [
         row
         for row in view.upstreams
-        if row.rate or row.failed or row.in_flight or row.waiting or row.state == "down" or row.breaker != "closed"
+        if row.rate
+        or row.failed
+        or row.in_flight
+        or row.waiting
+        or row.state in ("down", "failing")
+        or row.breaker != "closed"
     ]
     return view._replace(
-        outcomes=_moving(view.outcomes),
         models=[row for row in view.models if row.rate],
         upstreams=upstreams,
         batches=[row for row in view.batches if row.rate],
