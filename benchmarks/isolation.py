@@ -50,7 +50,7 @@ class Engine:
 
     async def start(self) -> asyncio.Server:
         """Listen on a free port."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=2048)
         self.port = server.sockets[0].getsockname()[1]
         return server
 

@@ -230,7 +230,8 @@ class MergeExperiment:
 
     def _start(self, load: int, now: float) -> None:
         self._running, self._load, self._incumbent_peak = True, load, load
-        challengers = [mode for mode in self._modes if mode != self.incumbent]
+        # Not merging comes first: until it has been tried, merging may do harm.
+        challengers = sorted((mode for mode in self._modes if mode != self.incumbent), key=lambda mode: mode != OFF)
         self._challenger = challengers[self._experiments % len(challengers)]
         self._scores.clear()
         self._times.clear()

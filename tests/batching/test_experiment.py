@@ -74,6 +74,19 @@ def test_it_finds_the_better_mode_at_little_cost(gain: float, pays: bool, noise:
         )  # answers come in bursts
 
 
+@pytest.mark.parametrize(("lockstep", "greedy"), [(-0.16, -0.2), (-0.16, -0.1), (-0.05, -0.05), (-0.16, 0.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_merging_that_loses_from_the_first_call_on_ends_within_seconds(
+    lockstep: float, greedy: float, seed: int
+) -> None:
+    """Embeddings begin merged: until `off` has been tried, they may be slower than without."""
+    callers = Callers(lockstep, 0.3, seed, (LOCKSTEP, GREEDY, OFF))
+    callers.gains[GREEDY] = greedy
+    callers.run(10.0)
+    assert callers.experiment.incumbent == OFF
+    assert callers.run(60.0) >= 0.97 * RATE
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_alone_is_no_gain(seed: int) -> None:
     callers = Callers(0.0, 0.5, seed)
