@@ -4,12 +4,19 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.listing_engine import Always, ListingEngine
 from doubles.redis_server import RedisServer
 from doubles.settings import settings
 from doubles.upstream import FaultUpstream
+
+# Hypothesis bounds the time of an example and of drawing it: on a busy machine that fails tests of correct code.
+hypothesis.settings.register_profile(
+    "no time limits", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("no time limits")
 
 
 @pytest.fixture

@@ -130,19 +130,25 @@ def check(path: Path, content: bytes) -> None:
         assert "\n" not in str(problem)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_problems_and_no_traceback(tmp_path, content):
     check(tmp_path / "any.yaml", content)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(st.sampled_from(WORDS + MARKS), max_size=30).map("".join))
 def test_any_yaml_like_text_gives_problems_and_no_traceback(tmp_path, content):
     check(tmp_path / "any.yaml", content.encode())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.integers(0, len(FULL)), st.integers(0, 30), st.sampled_from([*WORDS, *MARKS, "", "\ud800", "é"]))
 def test_any_cut_in_a_whole_config_gives_problems_or_a_config(tmp_path, start, length, put):
     cut = FULL[:start] + put + FULL[start + length :]

@@ -349,7 +349,9 @@ def runner() -> Iterator[asyncio.Runner]:
         yield one
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(limits=_TERMS, steps=_STEPS)
 def test_redis_answers_as_memory_does(redis_server: RedisServer, runner: asyncio.Runner, limits, steps):
     runner.run(_compare(redis_server.url, limits, steps))
