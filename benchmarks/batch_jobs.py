@@ -191,7 +191,7 @@ async def shared_kills(http: aiohttp.ClientSession, port: int, count: int, calls
     try:
         for one in (redis, *gateways):
             await asyncio.to_thread(one.start, 0)
-        await kills(http, gateways, count, 2.0, calls)
+        await kills(http, gateways, count, 0.2, calls)
     finally:
         for one in (*gateways, redis):
             one.stop()

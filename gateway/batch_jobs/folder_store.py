@@ -116,6 +116,22 @@ class FolderBlobStore:
 
         await self.run(delete)
 
+    async def forgotten(self, before: float) -> list[str]:
+        """Discard what was never completed, and name the contents of files, all older than `before` (Unix seconds)."""
+
+        def forgotten() -> list[str]:
+            names = []
+            for entry in os.scandir(self._folder / "files"):
+                if entry.stat().st_mtime >= before:
+                    continue
+                if entry.name.startswith("."):
+                    os.unlink(entry.path)
+                else:
+                    names.append(entry.name)
+            return names
+
+        return await self.run(forgotten)
+
     async def used(self) -> int:
         """Return the bytes of all contents."""
 

@@ -13,6 +13,7 @@ from gateway.core.clock import Clock
 
 _FILE: Final = msgspec.json.Decoder(StoredFile)
 _BATCH: Final = msgspec.json.Decoder(BatchJob)
+_ORPHAN_S: Final = 86400.0
 DISK_USED_UP: Final = "the gateway's disk space for files (batches.max_disk) is used up"
 
 
@@ -209,12 +210,18 @@ class BatchLibrary:
         for file in map(_FILE.decode, await self.store.all("file")):
             if self._expired(file):
                 await self.delete_file(file)
+        inputs: set[str] = set()
         for job in map(_BATCH.decode, await self.store.all("batch")):
             if not job.ended:
+                inputs.add(job.input_file_id)
                 continue
             await self.forget_lines(job)  # what a process that died has left
             if max(job.stamps.values(), default=job.created_at) + self.rules.keep_s <= now:
                 await self.store.remove("batch", job.id)
+        # A process that died may have stored a content, and not its record.
+        for name in await self.blobs.forgotten(now - _ORPHAN_S):
+            if name not in inputs and await self.store.get("file", name) is None:
+                await self.blobs.delete(name)
 
     async def forget_lines(self, job: BatchJob) -> None:
         """Delete the tasks and logs of a batch that has ended, and the content of its input if that is deleted."""

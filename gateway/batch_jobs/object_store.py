@@ -80,6 +80,17 @@ class ObjectBlobStore:
             except (BaseError, OSError) as error:
                 raise self._failed(error) from error
 
+    async def forgotten(self, before: float) -> list[str]:
+        """Name the contents of files that are older than `before` (Unix seconds)."""
+        names: list[str] = []
+        try:
+            async for page in obstore.list(self._store, "files/"):
+                old = [each["path"] for each in page if each["last_modified"].timestamp() < before]
+                names += [path.removeprefix("files/") for path in old]
+        except (BaseError, OSError) as error:
+            raise self._failed(error) from error
+        return names
+
     async def used(self) -> int:
         """Return the bytes of all contents, as of a minute ago at most."""
         now = self._clock()

@@ -9,7 +9,7 @@ from gateway.batch_jobs.finisher import finish
 from gateway.batch_jobs.input_lines import InputCheck, TaskRange
 from gateway.batch_jobs.job_run import JobRun
 from gateway.batch_jobs.library import DISK_USED_UP, BatchLibrary
-from gateway.batch_jobs.records import BatchJob, InputError
+from gateway.batch_jobs.records import BatchJob, InputError, LineTally
 from gateway.batch_jobs.send_gate import SendGate
 from gateway.batch_jobs.store import CHECK, FINISH, BatchStoreUnavailable, BlobMissing
 from gateway.batch_jobs.traffic import LineOwner, LineTraffic
@@ -21,6 +21,8 @@ _POLL_S: Final = 1.0
 """Seconds between two looks at what other processes have changed."""
 _ADOPT_S: Final = 5.0
 _SWEEP_S: Final = 600.0
+_MOST_JOBS: Final = 32
+_MOST_OF_KEY: Final = 4
 _WHOLE: Final = TaskRange(0, 0, 0)
 
 
@@ -125,7 +127,7 @@ class BatchRunner:
         jobs = await self._library.unfinished()
         if jobs:
             self._gate.closed = "" if await self._library.room() > 0 else DISK_USED_UP
-        for job in jobs:
+        for job in worked_on(jobs):
             if job.id not in self._following and not self._stopping:
                 task = self._following[job.id] = asyncio.create_task(self._follow(job.id))
                 task.add_done_callback(partial(self._left, job.id))
@@ -139,7 +141,7 @@ class BatchRunner:
     async def _figures(self, jobs: Iterable[BatchJob]) -> BatchFigures:
         figures, now = BatchFigures(), self._unix()
         for job in jobs:
-            tally = await self._library.tally(job)
+            tally = LineTally() if job.status == "validating" else await self._library.tally(job)
             under_way = self._runs[job.id].under_way if job.id in self._runs else 0
             done = tally.completed + tally.failed
             began = job.stamps.get("in_progress", job.created_at)
@@ -258,6 +260,17 @@ class BatchRunner:
             )
             return True
         return False
+
+
+def worked_on(jobs: Iterable[BatchJob]) -> list[BatchJob]:
+    """The batches that are worked on at a time: the oldest ones, some of each key, so that memory is bounded."""
+    chosen: list[BatchJob] = []
+    of_key: dict[str, int] = {}
+    for job in sorted(jobs, key=lambda job: job.id):
+        if len(chosen) < _MOST_JOBS and of_key.get(job.key, 0) < _MOST_OF_KEY:
+            of_key[job.key] = of_key.get(job.key, 0) + 1
+            chosen.append(job)
+    return chosen
 
 
 def _missing() -> InputError:

@@ -136,5 +136,8 @@ class BlobStore(Protocol):
     async def delete(self, *names: str) -> None:
         """Delete contents; those that are gone already do not matter."""
 
+    async def forgotten(self, before: float) -> list[str]:
+        """Discard what was never completed, and name the contents of files, all older than `before` (Unix seconds)."""
+
     async def used(self) -> int:
         """Return the bytes of all contents."""

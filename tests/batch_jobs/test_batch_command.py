@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batch_scene import batching, jsonl, line
 from doubles import replies
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.limited import used
 from doubles.settings import KEY
 from doubles.upstream import FaultUpstream
+from kit.batch_scene import batching, jsonl, line
 
 from gateway.cli.batch.client import BatchView
 from gateway.cli.batch.progress import duration, pace

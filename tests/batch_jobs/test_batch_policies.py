@@ -11,6 +11,7 @@ from gateway.batch_jobs.input_lines import BatchLine, LineSplitter
 from gateway.batch_jobs.records import BatchJob, LineTally
 from gateway.batch_jobs.results import LinesDone, LineUsage, answered, records
 from gateway.batch_jobs.room import MOST_LINES, Admission, UpstreamRoom
+from gateway.batch_jobs.runner import worked_on
 from gateway.batch_jobs.verdict import ENDS, TRIES, LineWaits, judge
 from gateway.batch_jobs.windows import OpenHours, late, parse_window
 from gateway.core import errors
@@ -178,6 +179,13 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert msgspec.json.decode(msgspec.json.encode(one), type=BatchJob) == one
     assert one.shown(one.tally)["paused"] == "why"
     assert "paused" not in one.at("expired", 200).shown(one.tally)
+
+
+def test_some_batches_of_each_key_are_worked_on_the_oldest_first() -> None:
+    many = [job(id=f"batch_{number:03}", key="a" if number < 10 else f"k{number}") for number in reversed(range(60))]
+    chosen = worked_on(many)
+    assert [each.id for each in chosen[:5]] == ["batch_000", "batch_001", "batch_002", "batch_003", "batch_010"]
+    assert len(chosen) == 32
 
 
 # Results.

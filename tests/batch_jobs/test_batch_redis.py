@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batch_scene import batching, client_of, line, results, submitted, until
 from doubles import replies
 from doubles.gateway import GatewayProcess, StartGateway
 from doubles.redis_server import RedisServer
 from doubles.script import Until
 from doubles.upstream import FaultUpstream
+from kit.batch_scene import batching, client_of, line, results, submitted, until
 
 from gateway.batch_jobs.input_lines import TaskRange
 from gateway.batch_jobs.object_store import ObjectBlobStore

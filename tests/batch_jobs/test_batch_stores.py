@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -139,6 +140,20 @@ async def test_an_abandoned_content_leaves_nothing(blobs: FolderBlobStore, tmp_p
     await writer.write(b"x")
     await writer.abort()
     assert [*(tmp_path / "blobs/files").iterdir()] == []
+
+
+async def test_what_was_never_completed_is_discarded_and_old_contents_are_named(
+    blobs: FolderBlobStore, tmp_path: Path
+) -> None:
+    torn, whole = await blobs.writer("file-1"), await blobs.writer("file-2")
+    await whole.commit()
+    await torn.write(b"x")
+    folder = tmp_path / "blobs/files"
+    assert await blobs.forgotten(0.0) == []
+    assert len([*folder.iterdir()]) == 2
+    assert await blobs.forgotten(time.time() + 60) == ["file-2"]
+    assert [one.name for one in folder.iterdir()] == ["file-2"]
+    await torn.abort()
 
 
 async def test_logs_have_a_part_for_each_owner(blobs: FolderBlobStore) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import openai
 import pytest
 import yaml
-from batch_scene import CHAT, batching, client_of, jsonl, line, results, submitted, until
 from doubles import replies
 from doubles.call import Call
 from doubles.gateway import InProcessGateway, StartGateway
@@ -23,6 +22,7 @@ from doubles.script import RST, Until
 from doubles.settings import AUTH, KEY, OTHER_KEY
 from doubles.upstream import FaultUpstream
 from doubles.waiting import eventually
+from kit.batch_scene import CHAT, batching, client_of, jsonl, line, results, submitted, until
 
 from gateway.config.load import load
 
@@ -401,4 +401,8 @@ async def test_old_files_and_batches_are_deleted(
         await gateway._gateway._batch_jobs._library.sweep()
         with pytest.raises(openai.NotFoundError):
             await sdk.batches.retrieve(batch.id)
+        orphan = tmp_path / "batches/files/file-orphan"
+        orphan.write_bytes(b"x")
+        os.utime(orphan, (wall.now - 90_000, wall.now - 90_000))
+        await gateway._gateway._batch_jobs._library.sweep()
     assert [*(tmp_path / "batches/files").iterdir()] == []

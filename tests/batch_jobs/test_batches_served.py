@@ -10,13 +10,13 @@ from typing import Any
 import jsonschema
 import openai
 import pytest
-from batch_scene import CHAT, batching, client_of, jsonl, line, results, submitted, until
 from doubles import replies
 from doubles.gateway import InProcessGateway, StartGateway
 from doubles.rawclient import RawClient, call
 from doubles.script import Until
 from doubles.settings import AUTH, KEY, OTHER_KEY, settings
 from doubles.upstream import FaultUpstream
+from kit.batch_scene import CHAT, batching, client_of, jsonl, line, results, submitted, until
 
 SCHEMA = json.loads((Path(__file__).parent / "openai-files-batches.json").read_text(encoding="utf-8"))
 FORM = ("content-type", "multipart/form-data; boundary=b")

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from batch_scene import CHAT, jsonl, line
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.batch_scene import CHAT, jsonl, line
 
 from gateway.batch_jobs.input_lines import MOST_ERRORS, InputCheck, LineSplitter, TaskRange, lines_of
 

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from batch_scene import batching, client_of, line, results, submitted, until
 from doubles import replies
 from doubles.gateway import GatewayProcess
 from doubles.upstream import FaultUpstream
+from kit.batch_scene import batching, client_of, line, results, submitted, until
 
 LINES = 240
 SLOTS = 8
