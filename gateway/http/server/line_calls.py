@@ -38,14 +38,14 @@ class LineCalls:
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("lines are sent in tasks")
-        handler.open_calls[task] = generation
+        handler.open_calls[task], handler.live[task] = generation, call
         try:
             answer = await self._answered(generation, call, body)
         except asyncio.CancelledError:
             call.response.outcome, call.response.status = "client_gone", call.response.status or 499
             raise
         finally:
-            del handler.open_calls[task]
+            del handler.open_calls[task], handler.live[task]
             handler.settle(call)
         return EndedCall(call, answer)
 
