@@ -63,7 +63,22 @@ async def test_every_screen_at_desk_and_phone_width(
             await expect(page.locator("h1")).to_be_visible()
             assert await fits(page), (path, size)
             assert await page.locator("html").get_attribute("lang") == locales[scheme][:2]
-            await browsing.accessible(page)
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", DESK), ("dark", DESK), ("light", PHONE)])
+async def test_axe_finds_nothing_serious(
+    scheme: str,
+    size: dict[str, int],
+    browsing: Browsing,
+    busy: Mapping[str, Any],
+    upstream: FaultUpstream,
+    start_gateway: StartGateway,
+) -> None:
+    gateway = await lively(start_gateway, busy, upstream)
+    page = await browsing.open(admin(gateway), viewport=size, color_scheme=scheme)
+    for path in SCREENS:
+        await page.goto(admin(gateway, path))
+        await browsing.accessible(page)
 
 
 async def test_the_page_is_used_by_keyboard_alone(
