@@ -1,7 +1,7 @@
 """`python -m benchmarks.page_picture ADMIN`: docs/page.png, the page of a running gateway in a real browser.
 
-ADMIN is the admin port's address, such as the one that `make run` prints. Streams four chats at once through the page's
-chat box, so that some of them wait, and takes a picture of the slowest one's waterfall.
+ADMIN is the admin port's address, such as the one that `make run` prints. Streams four chats at once through the way of
+the page's chat box, and takes a picture of the slowest one.
 """
 
 import asyncio
