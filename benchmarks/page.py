@@ -70,7 +70,8 @@ async def phase(gateway: Gateway, screen: str | None) -> tuple[float, float]:
 
     async def call(request: bytes, due: float) -> TimedCall:
         nonlocal answered
-        answered += (await pool.request(request)).status == 200
+        response = await pool.request(request)
+        answered += response.status == 200
         return TimedCall(due, perf_counter())
 
     await drive(call, itertools.repeat(chat("any", "x")), rate=RATE, seconds=PHASE_S)
