@@ -76,7 +76,7 @@ say "The gateway's image"
 build sluice-gateway deploy/Dockerfile
 podman run "${hardened[@]}" --name gateway --network none --tmpfs /tmp:size=64m,mode=1777 \
   --volume usage:/var/lib/sluice --volume "$PWD/deploy/config:/etc/sluice:ro" \
-  --env SLUICE_KEY=sk-local-only --env ENGINE_URL=http://127.0.0.1:8000/v1 localhost/sluice-gateway >/dev/null
+  --env SLUICE_KEY=sk-local-only --env SLUICE_ADMIN_KEY=admin-local-only --env ENGINE_URL=http://127.0.0.1:8000/v1 localhost/sluice-gateway >/dev/null
 healthy gateway deploy/Dockerfile 30
 [ "$(podman exec gateway id -u)" = 10001 ] || fail "it runs as another user"
 podman exec gateway touch /app/x 2>/dev/null && fail "it may write to its own code"

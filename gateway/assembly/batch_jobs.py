@@ -135,6 +135,11 @@ class BatchJobs:
             return AdminUnavailable(str(error))
         return [{name: value for name, value in one.items() if name != "metadata"} for one in shown]
 
+    async def cancel(self, id: str) -> str | None:
+        """Cancel a batch of any key; returns its status then, None if there is no such batch."""
+        job = await self._library.any_batch(id) if self._library is not None else None
+        return None if job is None or self._library is None else (await self._library.cancel(job)).status
+
     def drain(self) -> None:
         """Send no more lines."""
         if self._runner is not None:

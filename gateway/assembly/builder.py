@@ -129,7 +129,7 @@ class PipelineBuilder:
         self.stored = StoredResponsesFactory(config, metrics, clock)
         self.traces = TracingFactory(clock, unix, rng)
         self._queues = QueueFactory(share, config.server.max_queue, metrics, clock, self._estimates.make)
-        self._resilience = ResilienceFactory(metrics, clock, rng)
+        self.resilience = ResilienceFactory(metrics, clock, rng)
         self.inspector = Inspector(clock, unix, share.number)
         self._bodies = BodyMemory(0)
         self.learned = batching.LearnedModes(batching.learned_path(config))
@@ -156,7 +156,7 @@ class PipelineBuilder:
         hops = {name: upstreams.first_hop(one) for name, one in config.upstreams.items()}
         reachability = _reachability(hops, before, self._links.resolver)
         queues = self._queues.queues(config)
-        attempt = self._resilience.attempt_runner(config, self._estimates.make, self._queues.quotas)
+        attempt = self.resilience.attempt_runner(config, self._estimates.make, self._queues.quotas)
         engines = engine_metrics(config, before.engines if before is not None else None, clock, self._links.resolver)
         router = self.router.gate(config, queues, engines, attempt)
         queue = self._queues.layer(queues, router.spills if router is not None else None)
@@ -173,7 +173,7 @@ class PipelineBuilder:
         )
         offers = batching.batch_probe(config, clients, previous, clock)
         merging = batching.batching_layer(
-            config, offers, previous, metrics, clock, self._resilience.poison, self.learned
+            config, offers, previous, metrics, clock, self.resilience.poison, self.learned
         )
         deps = self._deps(config, attempt, queue, forward, merging, router, tokens)
         generation = Generation(

@@ -4,10 +4,11 @@ import asyncio
 import datetime
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 from aiohttp import web
 
+from gateway.assembly.admin import admin_access
 from gateway.assembly.batch_jobs import BatchJobs
 from gateway.assembly.builder import Pipeline, PipelineBuilder
 from gateway.assembly.generations import GenerationReaper
@@ -21,12 +22,13 @@ from gateway.core.clock import unix as unix_clock
 from gateway.http import bind_errors
 from gateway.http.client.transport import Transport
 from gateway.http.descriptors import Descriptors
-from gateway.http.server.admin import View, application, no_call
+from gateway.http.server.admin import AdminRefused, AdminUnavailable, View, application, no_batch, no_call, no_upstream
 from gateway.http.server.connection import Connection
 from gateway.http.server.handler import RequestHandler
 from gateway.http.server.listener import Listener
 from gateway.http.server.paced import LongArray, LongObject
 from gateway.http.server.streaming_response import DRAIN_NOTE
+from gateway.resilience.circuit_breaker import CLOSED
 from gateway.resilience.last_failures import FailureRun, LastFailures
 from gateway.telemetry import logging as log
 from gateway.telemetry.collectors import ReloadStatus, UpstreamStatus, budget_gauge, upstream_gauges
@@ -70,6 +72,8 @@ class Gateway:
         self._series_file = series
         self.port = 0
         self.admin_port = 0
+        self.reload_files: Callable[[], Awaitable[Sequence[str]]] | None = None
+        """Reads the config's files again; returns why not, if they are not applied. Set by whoever knows the files."""
         self.metrics = Metrics(lambda upstream: provider_of(self._pipeline.config, upstream), series)
         self.reloads = ReloadStatus()
 
@@ -148,7 +152,7 @@ class Gateway:
             # data, not megabytes: the gateway sees its progress, and memory stays bounded.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self.port = _port(self._server.sockets)
-        self._admin_runner = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
+        self._admin_runner = web.AppRunner(self._admin_application(), access_log=None, keepalive_timeout=75)
         await self._admin_runner.setup()
         try:
             if self._admin_socket is not None:
@@ -161,6 +165,11 @@ class Gateway:
             self._server.close()
             await self._admin_runner.cleanup()
             raise
+
+    def _admin_application(self) -> web.Application:
+        if self._admin_socket is not None:  # in a folder that only the supervisor can enter
+            return application(self, None)
+        return application(self, admin_access(lambda: self._pipeline.config.admin, self._clock))
 
     def accept(self) -> Connection:
         """The protocol for one client connection, for callers with their own transport."""
@@ -223,10 +232,17 @@ class Gateway:
 
     def _upstream_view(self, pipeline: Pipeline, name: str, status: UpstreamStatus, now: float) -> dict[str, object]:
         failures, reachable = pipeline.attempt.health[name].breakers.failures, pipeline.reachability.of(name)
-        failing = reachable is not False and failures.run.failing
+        failing, drained = (
+            reachable is not False and failures.run.failing,
+            pipeline.attempt.health[name].breakers.drained,
+        )
         run = failures.run.moved(self._unix() - now)
         return {
-            "state": "failing" if failing else {True: "up", False: "down", None: "unknown"}[reachable],
+            "state": "drained"
+            if drained
+            else "failing"
+            if failing
+            else {True: "up", False: "down", None: "unknown"}[reachable],
             "last_error": _last_error(failures, run),
             "failures": run,
             "in_flight": status.in_flight,
@@ -253,6 +269,50 @@ class Gateway:
 
     async def _show_call(self, query: Mapping[str, str]) -> object:
         return self._pipelines.inspector.details(query["id"]) or no_call(query["id"])
+
+    def actions(self) -> Mapping[str, View]:
+        """The actions below `/admin`."""
+        return {
+            "upstreams/{name}/drain": self._drain_upstream,
+            "upstreams/{name}/resume": self._resume_upstream,
+            "upstreams/{name}/close-breaker": self._close_breaker,
+            "batches/{id}/cancel": self._cancel_batch,
+            "reload": self._reload_files,
+        }
+
+    async def _drain_upstream(self, query: Mapping[str, str]) -> object:
+        name, runner = query["name"], self._pipeline.attempt
+        if name not in runner.health:
+            return no_upstream(name)
+        self._pipelines.resilience.drain(name, runner)
+        return {"upstream": name, "drained": True}
+
+    async def _resume_upstream(self, query: Mapping[str, str]) -> object:
+        name, runner = query["name"], self._pipeline.attempt
+        if name not in runner.health:
+            return no_upstream(name)
+        if runner.health[name].breakers.drained:
+            self._pipelines.resilience.close(name, runner, self._clock())
+        return {"upstream": name, "drained": False}
+
+    async def _close_breaker(self, query: Mapping[str, str]) -> object:
+        name, runner = query["name"], self._pipeline.attempt
+        if name not in runner.health:
+            return no_upstream(name)
+        if runner.health[name].breakers.drained:
+            return AdminRefused(f"the upstream {name} is drained; resume it")
+        self._pipelines.resilience.close(name, runner, self._clock())
+        return {"upstream": name, "breaker": BREAKER[CLOSED]}
+
+    async def _cancel_batch(self, query: Mapping[str, str]) -> object:
+        status = await self._batch_jobs.cancel(query["id"])
+        return no_batch(query["id"]) if status is None else {"batch": query["id"], "status": status}
+
+    async def _reload_files(self, query: Mapping[str, str]) -> object:
+        if self.reload_files is None:
+            return AdminUnavailable("this process reads no config file itself")
+        failures = await self.reload_files()
+        return AdminRefused("; ".join(failures)) if failures else {"reloaded": True}
 
     async def stop(self) -> None:
         """Drain: report not ready, close the port after the delay, and end open calls after the timeout."""

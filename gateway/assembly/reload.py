@@ -141,6 +141,7 @@ class Reloader:
         self._config = config
         self._apply = apply
         self._reloads = reloads
+        self._one_at_a_time = asyncio.Lock()
 
     async def run(self, requested: asyncio.Event, poll_s: float = POLL_S) -> None:
         """Reload on every `requested` and every change of the files, until cancelled."""
@@ -156,8 +157,15 @@ class Reloader:
             requested.clear()
             await self.reload(cause)
 
-    async def reload(self, cause: str = "signal") -> None:
-        """Reload once and log the `cause`. Never raises, whatever is wrong with the files."""
+    async def reload(self, cause: str = "signal") -> list[str]:
+        """Reload once and log the `cause`; returns why the current config stays, if it does.
+
+        Never raises, whatever is wrong with the files.
+        """
+        async with self._one_at_a_time:
+            return await self._reload(cause)
+
+    async def _reload(self, cause: str) -> list[str]:
         loaded = await asyncio.to_thread(self._source.read)
         config = loaded.config
         problems = loaded.problems if config is None else immovable(self._config, config)
@@ -170,9 +178,10 @@ class Reloader:
         if config is None or failures:
             for failure in failures:
                 log.logger.error("config not reloaded, the current one stays: %s", failure, extra=fields)
-            return
+            return failures
         log_warnings(loaded)
         self._reloads.generation += 1
         changed, self._config = changes(self._config, config), config
         fields |= {"generation": self._reloads.generation, "changed": changed}
         log.logger.info("config reloaded", extra=fields)
+        return []

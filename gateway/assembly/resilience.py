@@ -27,6 +27,7 @@ class ResilienceFactory:
         self._breakers: KeyedRegistry[UpstreamBreakers] = KeyedRegistry()
         self._budgets: KeyedRegistry[RetryBudget] = KeyedRegistry()
         self.poison = PoisonRequests()
+        self._drained: set[str] = set()
 
     def attempt_runner(
         self, config: cfg.Config, estimate: Callable[[Call], TokenEstimate], quotas: Quotas
@@ -45,6 +46,16 @@ class ResilienceFactory:
             quotas,
         )
 
+    def drain(self, upstream: str, runner: AttemptRunner) -> None:
+        """Take an upstream out until `close`, whatever a reload changes about it."""
+        self._drained.add(upstream)
+        runner.health[upstream].breakers.drain()
+
+    def close(self, upstream: str, runner: AttemptRunner, now: float) -> None:
+        """Close the breakers of an upstream, and end a drain."""
+        self._drained.discard(upstream)
+        runner.health[upstream].breakers.close(now)
+
     def _health(self, upstream: cfg.UpstreamConfig, budget_ratio: float) -> UpstreamHealth:
         """The state of one upstream. Another address under the same name starts afresh."""
         name, base_url, rules = upstream.name, upstream.base_url, upstream.breaker
@@ -55,5 +66,7 @@ class ResilienceFactory:
                 lambda: CircuitBreaker(rules.failures, rules.open_for, rules.max_open_for, self._rng)
             ),
         )
+        if name in self._drained and not breakers.drained:
+            breakers.drain()
         budget = self._budgets.get(name, (base_url, budget_ratio), lambda: RetryBudget(budget_ratio))
         return UpstreamHealth(breakers, budget, upstream.timeouts.total)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.cli.top.admin_client import AdminPort, AwayError, UnknownError, admin_address
+from gateway.cli.top.admin_client import AdminAddress, AdminPort, AwayError, UnknownError, admin_address, given_address
 from gateway.inspector.call_record import CallRecord, Limits, LimitState
 from gateway.inspector.inspector import CallDetails
 
@@ -22,7 +22,11 @@ def run(text: str, admin: str | None, config: str | None, environ: Mapping[str, 
     """Print the call and return 0; 1 if the gateway does not answer or has no such call."""
     named = config or environ.get("SLUICE_CONFIG")
     try:
-        address = admin or admin_address(Path(named or "sluice.yaml"), environ, named=named is not None)
+        address = (
+            given_address(admin, environ)
+            if admin
+            else admin_address(Path(named or "sluice.yaml"), environ, named=named is not None)
+        )
         details = asyncio.run(_ask(address, text))
     except (UnknownError, AwayError) as error:
         print(f"sluice explain: {error}", file=err)
@@ -45,7 +49,7 @@ def is_id(text: str) -> bool:
     return _MADE_HERE.fullmatch(text) is not None
 
 
-async def _ask(address: str, id: str) -> CallDetails | None:
+async def _ask(address: AdminAddress, id: str) -> CallDetails | None:
     async with AdminPort(address) as admin:
         status, body = await admin.get(f"/admin/calls/{quote(id, safe='')}")
     if status == 404:

@@ -76,6 +76,7 @@ async def _serve_alone(config: Config, source: ConfigSource) -> int:
     freeze_gc()
     listening(config, gateway.port, gateway.admin_port)
     reloader = Reloader(source, config, partial(apply, gateway), gateway.reloads)
+    gateway.reload_files = partial(reloader.reload, "admin")
     reloading = asyncio.create_task(reloader.run(signals.reload))
     await signals.first
     reloading.cancel()

@@ -130,6 +130,17 @@ def _listening(config: Config, written: Container[str]) -> Iterator[Problem]:
             f"{server.host} can be reached from other machines, and no keys are configured; "
             "add keys, or listen on 127.0.0.1",
         )
+    if admin.trusted_header is not None and not admin.trusted_proxies:
+        yield Problem("admin.trusted_proxies", "name the proxies whose trusted_header counts, such as [10.0.0.7]")
+    if admin.trusted_header is None and admin.trusted_proxies:
+        yield Problem("admin.trusted_header", "name the header in which these proxies say who has signed in")
+    guarded = "admin.keys" in written or "admin.trusted_header" in written
+    if not guarded and not is_loopback(admin.host):
+        yield Problem(
+            "admin.host",
+            f"{admin.host} can be reached from other machines; add admin.keys (sluice key new prints one) or "
+            "admin.trusted_header for the page and /admin, or listen on 127.0.0.1",
+        )
     if admin.port == server.port != 0 and (admin.host == server.host or _is_wildcard(admin.host, server.host)):
         yield Problem("admin.port", f"{admin.port} is also server.port; choose another, or 0 for a free port")
 

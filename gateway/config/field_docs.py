@@ -30,9 +30,13 @@ SENTENCES: Final = {
     "server.drain": "Graceful stop, see [Operations](operations.md#stop).",
     "server.drain.delay": "Time between not being ready and closing the port.",
     "server.drain.timeout": "Time for open requests to finish after that.",
-    "admin": "The admin port: metrics and probes, without a key, see [Operations](operations.md#admin-port).",
-    "admin.host": "Address to listen on.",
+    "admin": "The admin port: the page, metrics and probes, see [Operations](operations.md#admin-port).",
+    "admin.host": "Address to listen on. Other than loopback needs `keys` or `trusted_header`.",
     "admin.port": "Port to listen on; 0 takes a free port, which the log names.",
+    "admin.keys": "Keys for the page and `/admin/...`, at least 8 characters each. Empty: none is asked for. "
+    "`/metrics` and the probes stay open.",
+    "admin.trusted_header": "Header in which a proxy names who has signed in there, such as `x-forwarded-user`.",
+    "admin.trusted_proxies": "The proxies whose `trusted_header` counts.",
     "inspector": "What the gateway decided for each of the last requests, in memory only, see "
     "[Inspector](inspector.md).",
     "inspector.calls": "Finished requests to keep, in each worker; 0 keeps none.",

@@ -27,6 +27,7 @@ from gateway.config.scalars import (
     JwksUrl,
     KeyText,
     Name,
+    NetworkText,
     Origin,
     Path,
     PositiveSeconds,
@@ -92,10 +93,13 @@ class ServerConfig(Section, frozen=True, kw_only=True):
 
 
 class AdminConfig(Section, frozen=True, kw_only=True):
-    """The admin port; port 0 takes a free one."""
+    """The admin port; port 0 takes a free one. The proxies are networks, such as `10.0.0.7/32`."""
 
     host: Host = "127.0.0.1"
     port: TcpPort = 9464
+    keys: tuple[KeyText, ...] = ()
+    trusted_header: HeaderName | None = None
+    trusted_proxies: tuple[NetworkText, ...] = ()
 
 
 class InspectorConfig(Section, frozen=True, kw_only=True):

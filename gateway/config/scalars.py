@@ -235,6 +235,13 @@ def _jwks_url(text: str) -> str:
     return text
 
 
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        raise ValueError("must be an address or a network, such as 10.0.0.7 or 10.1.0.0/16") from None
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach this address or host name."""
     if host.lower().rstrip(".") == "localhost":
@@ -392,6 +399,7 @@ Path = Annotated[str, Scalar(_path, "path")]
 Hours = Annotated[str, Scalar(_hours, "two times of the day")]
 StorageUrl = Annotated[str, Scalar(_storage_url, "file, s3, gs or az address", private=True)]
 Host = Annotated[str, Scalar(_host, "address or host name")]
+NetworkText = Annotated[str, Scalar(_network, "addresses or networks")]
 Origin = Annotated[str, Scalar(_origin, "origins")]
 Timezone = Annotated[str, Scalar(_timezone, "time zone name")]
 Prefix = Annotated[str, Scalar(_prefix)]

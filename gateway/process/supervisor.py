@@ -14,6 +14,8 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -23,6 +25,7 @@ import uvloop
 from aiohttp import web
 
 from gateway.assembly.accounts import usage_store, usage_views
+from gateway.assembly.admin import admin_access
 from gateway.assembly.gateway import series_names
 from gateway.assembly.reload import ConfigSource, Reloader
 from gateway.assembly.upstreams import provider_of
@@ -34,7 +37,7 @@ from gateway.core.caller import LimitStatus
 from gateway.core.clock import Clock, monotonic
 from gateway.core.clock import unix as unix_clock
 from gateway.http import bind_errors
-from gateway.http.server.admin import AdminUnavailable, View, application, no_call
+from gateway.http.server.admin import AdminRefused, AdminUnavailable, View, application, no_batch, no_call, no_upstream
 from gateway.inspector.call_filter import CallFilter, FilterError
 from gateway.inspector.inspector import CallDetails, CallPage, merged, newest
 from gateway.process.lifecycle import Signals, abort_process, cannot_listen, listening
@@ -77,6 +80,7 @@ class Supervisor:
         self._clock = clock
         self._workers: list[WorkerProcess] = []
         self._stopping = False
+        self._drained: set[str] = set()
         self._reloads = ReloadStatus()
         self._reloader = Reloader(source, config, self.apply, self._reloads)
         calendar = Calendar(config.server.timezone, unix(), clock())
@@ -86,7 +90,11 @@ class Supervisor:
     async def run(self) -> int:
         """Run until a signal and return the exit status."""
         signals = Signals(self._end_at_once)
-        admin = web.AppRunner(application(self), access_log=None, keepalive_timeout=75)
+        admin = web.AppRunner(
+            application(self, admin_access(lambda: self._config.admin, self._clock)),
+            access_log=None,
+            keepalive_timeout=75,
+        )
         try:
             with self._claim_port() as claimed, self._port_lock():
                 self._config = _on_port(self._config, claimed.getsockname()[1])
@@ -192,6 +200,8 @@ class Supervisor:
         """
         while not self._stopping:
             process = await worker.start()
+            for name in tuple(self._drained):
+                await worker.ask(f"/admin/upstreams/{quote(name, safe='')}/drain", "POST")
             status = await process.wait()
             self._metrics.fold(worker.series_path)
             if not self._stopping:
@@ -269,6 +279,52 @@ class Supervisor:
             "calls": self._show_calls,
             "calls/{id}": self._show_call,
         }
+
+    def actions(self) -> Mapping[str, View]:
+        """The actions below `/admin`."""
+        return {
+            "upstreams/{name}/drain": self._drain_upstream,
+            "upstreams/{name}/resume": self._resume_upstream,
+            "upstreams/{name}/close-breaker": partial(self._in_all_workers, "close-breaker"),
+            "batches/{id}/cancel": self._cancel_batch,
+            "reload": self._reload_files,
+        }
+
+    async def _drain_upstream(self, query: Mapping[str, str]) -> object:
+        if query["name"] in self._config.upstreams:
+            self._drained.add(query["name"])
+        return await self._in_all_workers("drain", query)
+
+    async def _resume_upstream(self, query: Mapping[str, str]) -> object:
+        self._drained.discard(query["name"])
+        return await self._in_all_workers("resume", query)
+
+    async def _in_all_workers(self, action: str, query: Mapping[str, str]) -> object:
+        """Do this to an upstream in all workers. One that does not answer is restarted, and a drain with it."""
+        if query["name"] not in self._config.upstreams:
+            return no_upstream(query["name"])
+        path = f"/admin/upstreams/{quote(query['name'], safe='')}/{action}"
+        answers = await self._ask_all(path, "POST")
+        for status, body in filter(None, answers):
+            if status != HTTPStatus.OK:
+                return AdminRefused(msgspec.json.decode(body)["error"])
+        answered = sum(answer is not None for answer in answers)
+        if answered < len(answers):
+            return AdminUnavailable(f"{answered} of {len(answers)} workers have answered; try again")
+        return msgspec.json.decode(next(body for _, body in filter(None, answers)))
+
+    async def _cancel_batch(self, query: Mapping[str, str]) -> object:
+        """Any worker can: they share the batches."""
+        for worker in self._workers:
+            answer = await worker.ask(f"/admin/batches/{quote(query['id'], safe='')}/cancel", "POST")
+            if answer is not None:
+                status, body = answer
+                return msgspec.json.decode(body) if status == HTTPStatus.OK else no_batch(query["id"])
+        return AdminUnavailable("no worker is running")
+
+    async def _reload_files(self, query: Mapping[str, str]) -> object:
+        failures = await self._reloader.reload("admin")
+        return AdminRefused("; ".join(failures)) if failures else {"reloaded": True}
 
     async def _show_config(self, query: Mapping[str, str]) -> object:
         return effective(self._config)
@@ -355,8 +411,8 @@ class Supervisor:
                 merged[name].machine = as_json(price, work, waiting=merged[name].waiting > 0)
         return merged
 
-    async def _ask_all(self, path: str) -> list[tuple[int, bytes] | None]:
-        return await asyncio.gather(*(worker.ask(path) for worker in self._workers))
+    async def _ask_all(self, path: str, method: str = "GET") -> list[tuple[int, bytes] | None]:
+        return await asyncio.gather(*(worker.ask(path, method) for worker in self._workers))
 
 
 def _on_port(config: Config, port: int) -> Config:
@@ -377,7 +433,7 @@ def _series_folder(config: Config, otherwise: Path) -> Path:
     return otherwise if parent is None else Path(tempfile.mkdtemp(prefix="sluice-", dir=parent))
 
 
-_STATES = ("unknown", "down", "up")
+_STATES = ("unknown", "down", "up", "drained")
 """The states of an upstream besides `failing`: of what the workers report, the last counts."""
 
 
@@ -387,7 +443,7 @@ def _combined(reported: Sequence["_Upstream"]) -> tuple[str, FailureRun]:
     # A worker that finds it failing can connect to it.
     states = ["up" if upstream.state == "failing" else upstream.state for upstream in reported]
     state = max(states, key=_STATES.index, default="unknown")
-    return "failing" if state != "down" and run.failing else state, run
+    return "failing" if state not in ("down", "drained") and run.failing else state, run
 
 
 def _when(error: dict[str, str] | None) -> str:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+from yarl import URL
 
 from gateway.config.model import Config
 from gateway.process.lifecycle import APPLIED, READY, encode_config
@@ -98,13 +99,13 @@ class WorkerProcess:
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(number)
 
-    async def ask(self, path: str) -> tuple[int, bytes] | None:
-        """Status and body of a GET on its admin socket; None without an answer."""
+    async def ask(self, path: str, method: str = "GET") -> tuple[int, bytes] | None:
+        """Status and body of a request to its admin socket; None without an answer."""
         connector, timeout = UnixConnector(self._socket()), ClientTimeout(total=_ADMIN_TIMEOUT_S)
         try:
             async with (
                 ClientSession(connector=connector, timeout=timeout) as session,
-                session.get(f"http://worker{path}") as answer,
+                session.request(method, URL(f"http://worker{path}", encoded=True)) as answer,
             ):
                 return answer.status, await answer.read()
         except (ClientError, OSError, TimeoutError):

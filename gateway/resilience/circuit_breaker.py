@@ -10,6 +10,7 @@ admitted before the last change of state is ignored: a late failure does not ope
 closed, and only the probe itself ends the probe.
 """
 
+import math
 from random import Random
 from typing import Final, Literal
 
@@ -123,6 +124,20 @@ class CircuitBreaker:
             self._since = self._permit + 1
             self._open(self._open_s if now >= self._slow_start_until else 2.0 * self._length_s, now)
 
+    def hold(self) -> None:
+        """Admit no call until `reset`, not even as a last resort. Outcomes of calls under way are ignored."""
+        self._closed = False
+        self._since = self._permit + 1
+        self._probe = 0
+        self._by_host = 0
+        self._open_until = self._last_resort_at = math.inf
+
+    def reset(self, now: float) -> None:
+        """Close it as if nothing had ever failed."""
+        self._close(now)
+        self._by_host = 0
+        self._slow_start_until = now
+
     def record_host_failure(self, now: float, *, out: bool = False) -> None:
         """Counts another breaker's failure that is the whole upstream's; `out` opens this one at once."""
         if self._closed:
@@ -160,7 +175,7 @@ class CircuitBreaker:
         if self._closed:
             return 0.0
         at = self._last_resort_at if self._probe else min(self._last_resort_at, self._open_until)
-        return max(0.0, at - now)
+        return LAST_RESORT_S if at == math.inf else max(0.0, at - now)
 
     def _record_not_closed(self, outcome: Outcome, now: float, permit: int) -> None:
         """Records a call while the breaker is open or half-open."""

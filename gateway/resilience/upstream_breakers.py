@@ -20,7 +20,7 @@ Scope = tuple[str, str]
 class UpstreamBreakers:
     """The breakers of one upstream, made when they are first asked for. `now` is in monotonic seconds."""
 
-    __slots__ = ("_answered_at", "_make", "failures", "scopes", "troubled")
+    __slots__ = ("_answered_at", "_make", "drained", "failures", "scopes", "troubled")
 
     def __init__(self, make: Callable[[], CircuitBreaker]) -> None:
         self._make = make
@@ -29,6 +29,8 @@ class UpstreamBreakers:
         self.troubled = False
         """Whether a breaker is open, or the host has failed since all of them answered."""
         self.failures = LastFailures()
+        self.drained = False
+        """Whether an operator has taken the upstream out."""
         self._answered_at = -1.0  # when any model answered last while `troubled`
 
     def of(self, model: str, endpoint: str) -> CircuitBreaker:
@@ -36,6 +38,8 @@ class UpstreamBreakers:
         breaker = self.scopes.get((model, endpoint))
         if breaker is None:
             breaker = self.scopes[model, endpoint] = self._make()
+            if self.drained:
+                breaker.hold()
         return breaker
 
     def record_failure(self, model: str, endpoint: str, now: float, permit: int, *, of_host: bool = False) -> None:
@@ -68,6 +72,18 @@ class UpstreamBreakers:
         for other in others:
             other.host_recovered(now)
         self.troubled = any(other.is_open for other in others)
+
+    def drain(self) -> None:
+        """Send no further calls; those under way and those that wait for a slot go on."""
+        self.drained = True
+        for breaker in self.scopes.values():
+            breaker.hold()
+
+    def close(self, now: float) -> None:
+        """Close all breakers, and end a drain."""
+        self.drained = self.troubled = False
+        for breaker in self.scopes.values():
+            breaker.reset(now)
 
     def state(self, now: float) -> int:
         """The worst state of any model: CLOSED, HALF_OPEN or OPEN."""

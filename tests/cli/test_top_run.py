@@ -19,7 +19,15 @@ from doubles.vocabulary import C0, S0, ask
 from rich.console import Console
 
 from gateway.cli.main import main
-from gateway.cli.top.admin_client import DEFAULT, AdminPort, AwayError, UnknownError, admin_address
+from gateway.cli.top.admin_client import (
+    DEFAULT,
+    AdminAddress,
+    AdminPort,
+    AwayError,
+    UnknownError,
+    admin_address,
+    given_address,
+)
 from gateway.cli.top.run import LiveView, once
 
 
@@ -48,7 +56,7 @@ async def test_one_screen_of_a_real_gateway(
         await ask(gateway.port, body)
     await gateway.counted("sluice_requests_total", 3)
     shown, err = console(), io.StringIO()
-    assert await once(f"http://127.0.0.1:{gateway.admin_port}", 0.1, shown, err) == 0
+    assert await once(AdminAddress(f"http://127.0.0.1:{gateway.admin_port}"), 0.1, shown, err) == 0
     lines = [line.split() for line in text(shown).splitlines()]
     assert err.getvalue() == ""
     assert ["ok", "0", "2"] in lines
@@ -59,19 +67,19 @@ async def test_one_screen_of_a_real_gateway(
 
 async def test_without_a_ledger_it_says_so(gateway: InProcessGateway) -> None:
     shown = console()
-    await once(f"http://127.0.0.1:{gateway.admin_port}", 0.1, shown, io.StringIO())
+    await once(AdminAddress(f"http://127.0.0.1:{gateway.admin_port}"), 0.1, shown, io.StringIO())
     assert "not recorded" in text(shown)
 
 
 async def test_once_and_nobody_there(closed: int) -> None:
     shown, err = console(), io.StringIO()
-    assert await once(f"http://127.0.0.1:{closed}", 0.1, shown, err) == 1
+    assert await once(AdminAddress(f"http://127.0.0.1:{closed}"), 0.1, shown, err) == 1
     assert err.getvalue() == f"sluice top: http://127.0.0.1:{closed} does not answer: connection refused\n"
     assert text(shown) == ""
 
 
 async def test_somebody_else_there(gateway: InProcessGateway) -> None:
-    async with AdminPort(f"http://127.0.0.1:{gateway.port}") as admin:
+    async with AdminPort(AdminAddress(f"http://127.0.0.1:{gateway.port}")) as admin:
         with pytest.raises(AwayError, match="is not a gateway's admin port"):
             await admin.read()
 
@@ -79,10 +87,10 @@ async def test_somebody_else_there(gateway: InProcessGateway) -> None:
 async def test_a_gateway_that_goes_away_leaves_its_last_screen(gateway: InProcessGateway, closed: int) -> None:
     shown = console()
     hours = iter(["10:00", "11:00"])
-    watch = LiveView("here", shown, lambda: next(hours))
+    watch = LiveView(AdminAddress("here"), shown, lambda: next(hours))
     async with (
-        AdminPort(f"http://127.0.0.1:{gateway.admin_port}") as there,
-        AdminPort(f"http://127.0.0.1:{closed}") as away,
+        AdminPort(AdminAddress(f"http://127.0.0.1:{gateway.admin_port}")) as there,
+        AdminPort(AdminAddress(f"http://127.0.0.1:{closed}")) as away,
     ):
         for admin in (there, away, away, there, away):
             shown.print(await watch.refresh(admin))
@@ -96,8 +104,8 @@ async def test_a_gateway_that_goes_away_leaves_its_last_screen(gateway: InProces
 
 async def test_a_gateway_that_was_never_there(closed: int) -> None:
     shown = console()
-    async with AdminPort(f"http://127.0.0.1:{closed}") as admin:
-        shown.print(await LiveView("here", shown).refresh(admin))
+    async with AdminPort(AdminAddress(f"http://127.0.0.1:{closed}")) as admin:
+        shown.print(await LiveView(AdminAddress("here"), shown).refresh(admin))
     assert "connection refused; trying again" in text(shown)
 
 
@@ -126,7 +134,7 @@ def config(folder: Path, admin: str) -> Path:
     ],
 )
 def test_the_address_is_that_of_the_config(tmp_path: Path, admin: str, address: str) -> None:
-    assert admin_address(config(tmp_path, admin), {"PORT": "7777"}, named=True) == address
+    assert admin_address(config(tmp_path, admin), {"PORT": "7777"}, named=True) == AdminAddress(address)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +152,7 @@ def test_what_the_config_does_not_tell(tmp_path: Path, admin: str, said: str) ->
 
 
 def test_without_a_config_it_is_the_default(tmp_path: Path) -> None:
-    assert admin_address(tmp_path / "sluice.yaml", {}, named=False) == DEFAULT
+    assert admin_address(tmp_path / "sluice.yaml", {}, named=False) == AdminAddress(DEFAULT)
     with pytest.raises(UnknownError, match="no such file"):
         admin_address(tmp_path / "sluice.yaml", {}, named=True)
 
@@ -215,9 +223,18 @@ async def test_the_live_view_without_a_terminal_goes_on_until_it_is_stopped(
             await asyncio.Event().wait()
 
     monkeypatch.setattr(top, "_pause", pause)
-    watching = asyncio.create_task(top._watch(LiveView(f"http://127.0.0.1:{gateway.admin_port}", shown), 1.0, shown))
+    watching = asyncio.create_task(
+        top._watch(LiveView(AdminAddress(f"http://127.0.0.1:{gateway.admin_port}"), shown), 1.0, shown)
+    )
     async with asyncio.timeout(5):
         await seen.wait()
     watching.cancel()
     await asyncio.wait([watching])
     assert watching.cancelled()
+
+
+def test_the_admin_key_comes_from_the_config_or_the_environment(tmp_path: Path) -> None:
+    named = admin_address(config(tmp_path, '{keys: ["${ADMIN_KEY}"]}'), {"ADMIN_KEY": "k-12345678"}, named=True)
+    assert named == AdminAddress(DEFAULT, "k-12345678")
+    assert given_address("http://there", {"SLUICE_ADMIN_KEY": "k-1"}) == AdminAddress("http://there", "k-1")
+    assert "k-1" not in str(named)

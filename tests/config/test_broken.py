@@ -212,7 +212,23 @@ BROKEN = {
         MINIMAL + "server: {host: 0.0.0.0, port: 80}\nadmin: {host: '::', port: 80}\n",
         {
             "server.host": "add keys, or listen on 127.0.0.1",
+            "admin.host": ":: can be reached from other machines; add admin.keys (sluice key new prints one)",
             "admin.port": "80 is also server.port",
+        },
+    ),
+    "a proxy's word without the proxy": (
+        MINIMAL + "admin: {host: 0.0.0.0, trusted_header: x-user, keys: [short, '']}\n",
+        {
+            "admin.trusted_proxies": "name the proxies whose trusted_header counts",
+            "admin.keys[0]": "must be at least 8 ASCII characters",
+            "admin.keys[1]": "must not be empty",
+        },
+    ),
+    "a proxy without its word": (
+        MINIMAL + "admin: {trusted_proxies: [10.0.0.7, 10.0.0.1/8]}\n",
+        {
+            "admin.trusted_header": "name the header in which these proxies say who has signed in",
+            "admin.trusted_proxies[1]": "must be an address or a network, such as 10.0.0.7",
         },
     ),
     "what needs redis": (

@@ -33,7 +33,7 @@ def test_no_variable_stands_in_it_twice() -> None:
 def test_what_must_have_a_value_has_one_and_is_marked_as_local_only() -> None:
     example = example_environment()
     required = set(re.findall(r"\$\{(\w+):\?", COMPOSE[0].read_text(encoding="utf-8")))
-    assert required == {"SLUICE_KEY", "GRAFANA_PASSWORD"}
+    assert required == {"SLUICE_KEY", "SLUICE_ADMIN_KEY", "GRAFANA_PASSWORD"}
     assert all("local-only" in example[name] for name in required)
     assert "LOCAL ONLY" in ENV_EXAMPLE.read_text(encoding="utf-8")
 
@@ -57,7 +57,18 @@ def test_a_provider_key_brings_the_paid_model() -> None:
 
 def test_compose_may_hand_the_gateway_empty_variables() -> None:
     """compose.yml writes `${NAME:-}`: what .env lacks reaches the gateway as an empty text."""
-    assert checked({"SLUICE_KEY": "sk-local-only", "ENGINE_URL": "", "ENGINE_MODEL": "", "OPENAI_API_KEY": ""})[0] == 0
+    assert (
+        checked(
+            {
+                "SLUICE_KEY": "sk-local-only",
+                "SLUICE_ADMIN_KEY": "admin-local-only",
+                "ENGINE_URL": "",
+                "ENGINE_MODEL": "",
+                "OPENAI_API_KEY": "",
+            }
+        )[0]
+        == 0
+    )
 
 
 def test_the_deploy_page_asks_with_the_examples_key_and_knows_its_ports() -> None:

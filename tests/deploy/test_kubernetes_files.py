@@ -24,7 +24,7 @@ RESOURCES = [
 ]
 NAMED = {(one["kind"], one["metadata"]["name"]): one for one in RESOURCES}
 PODS = {name: one["spec"] for (kind, name), one in NAMED.items() if kind in ("Deployment", "StatefulSet")}
-ENVIRON = example_environment(K8S / ".env.example") | {"SLUICE_KEY": "k-12345678"}
+ENVIRON = example_environment(K8S / ".env.example") | {"SLUICE_KEY": "k-12345678", "SLUICE_ADMIN_KEY": "a-12345678"}
 CONFIG = load(K8S / "sluice.yaml", ENVIRON).config
 assert CONFIG is not None
 SCHEMA = json.loads((Path(__file__).parent / "kubernetes-1.37.json").read_text(encoding="utf-8"))

@@ -216,7 +216,7 @@ def request_bytes(
     """A request as bytes; `headers` replace the defaults of the same name."""
     headers = list(headers)
     replaced = {name.lower() for name, _ in headers}
-    defaults = [("host", "gateway.test")]
+    defaults = [("host", "localhost")]
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     if body is not None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -25,13 +25,28 @@ class UnknownError(Exception):
     """The config does not give the address; the message says why, in one line."""
 
 
-def admin_address(path: Path, environ: Mapping[str, str], *, named: bool) -> str:
+class AdminAddress(NamedTuple):
+    """Where an admin port is, and a key for it if it may ask for one."""
+
+    url: str
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def given_address(url: str, environ: Mapping[str, str]) -> AdminAddress:
+    """The address that a command was given, with the key from `SLUICE_ADMIN_KEY`."""
+    return AdminAddress(url, environ.get("SLUICE_ADMIN_KEY"))
+
+
+def admin_address(path: Path, environ: Mapping[str, str], *, named: bool) -> AdminAddress:
     """The address of the admin port in this config; the default if there is no file and none was `named`.
 
     Only `admin` is read, because variables that the rest of the config needs may be unset here.
     """
     if not named and not path.exists():
-        return DEFAULT
+        return AdminAddress(DEFAULT)
     try:
         document, _ = parse(read_text(path))
         expander = Expander(environment(path.parent, environ))
@@ -46,7 +61,8 @@ def admin_address(path: Path, environ: Mapping[str, str], *, named: bool) -> str
     if admin.port == 0:
         raise UnknownError("admin.port: 0 takes a free port, which the config does not know; name it with --admin")
     host = _LOOPBACK_OF.get(admin.host, admin.host)
-    return f"http://[{host}]:{admin.port}" if ":" in host else f"http://{host}:{admin.port}"
+    url = f"http://[{host}]:{admin.port}" if ":" in host else f"http://{host}:{admin.port}"
+    return AdminAddress(url, admin.keys[0].reveal() if admin.keys else None)
 
 
 _TIMEOUT_S: Final = 5.0
@@ -58,14 +74,16 @@ class AwayError(Exception):
 
 
 class AdminPort:
-    """The admin port at an address such as `http://127.0.0.1:9464`, as an async context manager."""
+    """The admin port at an address, as an async context manager."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+    def __init__(self, address: AdminAddress) -> None:
+        self._url = address.url.rstrip("/")
+        self._headers = {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
 
     async def __aenter__(self) -> "AdminPort":
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
+            headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )

@@ -16,7 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
 from gateway.cli.parser import admin_url
-from gateway.cli.top.admin_client import AdminPort, AwayError, UnknownError, admin_address
+from gateway.cli.top.admin_client import AdminAddress, AdminPort, AwayError, UnknownError, admin_address, given_address
 from gateway.cli.top.samples import SampleWindow
 from gateway.cli.top.screen import away, screen
 from gateway.cli.top.scroll import Scroll, Scrolled
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, path: Path, environ: Mapping[str, str], out
     """
     try:
         named = bool(options.config or environ.get("SLUICE_CONFIG"))
-        address = options.admin or admin_address(path, environ, named=named)
+        address = given_address(options.admin, environ) if options.admin else admin_address(path, environ, named=named)
     except UnknownError as error:
         print(f"sluice top: {error}", file=err)
         return 2
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, path: Path, environ: Mapping[str, str], out
     return 0
 
 
-async def once(address: str, interval: float, console: Console, err: TextIO) -> int:
+async def once(address: AdminAddress, interval: float, console: Console, err: TextIO) -> int:
     """Poll twice, `interval` seconds apart for the rates, and print one plain screen."""
     window = SampleWindow(interval)
     async with AdminPort(address) as admin:
@@ -105,11 +105,11 @@ async def once(address: str, interval: float, console: Console, err: TextIO) -> 
     window.add(monotonic(), answers.series)
     shown = view_model(answers, window.growth(), window.seconds, answers.series)
     when = f"rates of {window.seconds:.2g} s, the rest since the gateway's start"
-    console.print(screen(shown, address, when, console.width))
+    console.print(screen(shown, address.url, when, console.width))
     return 0
 
 
-async def _live(address: str, interval: float, console: Console) -> None:
+async def _live(address: AdminAddress, interval: float, console: Console) -> None:
     view = LiveView(address, console)
     watching = asyncio.create_task(_watch(view, interval, console))
     with quitting(watching.cancel, view.scroll.press):
@@ -139,7 +139,7 @@ def _hour() -> str:
 class LiveView:
     """The state of the live view: recent samples and the last screen."""
 
-    def __init__(self, address: str, console: Console, hour: Callable[[], str] = _hour) -> None:
+    def __init__(self, address: AdminAddress, console: Console, hour: Callable[[], str] = _hour) -> None:
         """`hour` returns the time of day as text."""
         self.address = address
         self._hour = hour
@@ -178,7 +178,7 @@ class LiveView:
             when = "since the gateway's start; q quits"
         if busy_only:
             shown = without_zeroes(shown)
-        return screen(shown, self.address, when, self._console.width)
+        return screen(shown, self.address.url, when, self._console.width)
 
 
 async def _pause(seconds: float) -> None:
