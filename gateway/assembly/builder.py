@@ -19,6 +19,7 @@ from gateway.assembly.queueing import QueueFactory
 from gateway.assembly.registry import KeyedRegistry
 from gateway.assembly.resilience import ResilienceFactory
 from gateway.assembly.routing import RouterFactory, engine_metrics
+from gateway.assembly.serving import narrowed
 from gateway.assembly.stored import StoredResponsesFactory
 from gateway.assembly.tracing import TracingFactory
 from gateway.assembly.upstreams import Links, WorkerShare, secrets
@@ -242,7 +243,11 @@ class PipelineBuilder:
             metrics,
             log.access,
             callers,
-            ModelNames(routes, {name: model.aliases for name, model in config.models.items()}),
+            ModelNames(
+                routes,
+                {name: model.aliases for name, model in config.models.items()},
+                narrowed(config, routes),
+            ),
             self.stored.layer,
             self.limit,
             usage,

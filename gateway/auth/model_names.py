@@ -29,10 +29,19 @@ class ModelNames:
     first in the config. A route found by an alias is the model's own, under the name that was asked for.
     """
 
-    def __init__(self, routes: Mapping[str, Route], aliases: Mapping[str, Sequence[str]]) -> None:
-        """`aliases` has the aliases of each public model that has any."""
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        aliases: Mapping[str, Sequence[str]],
+        narrowed: Mapping[str, Mapping[str, Route]] | None = None,
+    ) -> None:
+        """`aliases` has the aliases of each public model that has any.
+
+        `narrowed` has, for each endpoint that not all candidates serve, the routes with those that do, by model.
+        """
         pairs = [(alias, routes[model]) for model, listed in aliases.items() for alias in listed]
         self.public = routes
+        self.narrowed = narrowed or {}
         exact = {alias: _under(alias, route) for alias, route in pairs if not is_pattern(alias)}
         self.exact: Mapping[str, Route] = {**routes, **exact}
         patterns = [(alias, route) for alias, route in pairs if is_pattern(alias)]

@@ -87,6 +87,8 @@ SENTENCES: Final = {
     "upstreams.*.kind": "Server software. It decides what can be merged, which load metrics are read and how the "
     "key is sent; a self-hosted engine costs nothing unless it has a `price`.",
     "upstreams.*.api_key": "Sent as `Authorization: Bearer`, with `kind: anthropic` as `x-api-key`.",
+    "upstreams.*.serves": "Endpoints that calls may go to there, see "
+    "[Routing](routing.md#which-candidates-can-serve-a-request). null: what the kind is known to serve.",
     "upstreams.*.headers": "Headers sent with every attempt.",
     "upstreams.*.forward_headers": "Client headers to forward; never credentials.",
     "upstreams.*.max_concurrency": "Concurrency slots; further requests wait in the gateway, in fair order.",

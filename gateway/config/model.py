@@ -52,6 +52,22 @@ UpstreamKind = Literal["openai", "anthropic", "vllm", "sglang", "llamacpp"]
 PROVIDERS = ("openai", "anthropic")
 """Kinds that are no engine of one's own: what they cost is looked up, and nothing steers them."""
 
+EndpointName = Literal[
+    "chat",
+    "completions",
+    "embeddings",
+    "responses",
+    "messages",
+    "rerank",
+    "score",
+    "pooling",
+    "classify",
+    "tokenize",
+    "detokenize",
+    "moderations",
+    "images",
+    "audio",
+]
 TransportName = Literal["httptools", "aiohttp"]
 PriorityName = Literal["interactive", "batch"]
 Capability = Literal["tools", "vision", "json_schema", "audio"]
@@ -216,6 +232,7 @@ class UpstreamConfig(Section, frozen=True, kw_only=True):
     base_url: BaseUrl
     kind: UpstreamKind = "openai"
     api_key: ApiKey | None = None
+    serves: frozenset[EndpointName] | None = None
     headers: Mapping[HeaderName, HeaderText] = {}
     forward_headers: tuple[HeaderName, ...] = ()
     max_concurrency: Count = 64

@@ -88,7 +88,11 @@ class Route:
 
     def at(self, upstream: str) -> "Route":
         """The same model at this upstream only, without fallbacks."""
-        only = Route(self.name, self.encoded, tuple(one for one in self.candidates if one.upstream == upstream))
+        return self.only(tuple(one for one in self.candidates if one.upstream == upstream))
+
+    def only(self, candidates: tuple[Candidate, ...]) -> "Route":
+        """The same model with these candidates only, without fallbacks."""
+        only = Route(self.name, self.encoded, candidates)
         only.baseline = self.baseline
         return only
 

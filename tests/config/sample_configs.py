@@ -25,6 +25,7 @@ upstreams:
   up:
     base_url: "https://h.example/v1"
     kind: vllm
+    serves: [chat, embeddings]
     api_key: k
     headers: {x-title: b}
     forward_headers: [x-b]

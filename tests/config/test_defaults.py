@@ -50,6 +50,7 @@ DEFAULTS = {
         "local": {
             "base_url": "http://127.0.0.1:8000/v1",
             "kind": "openai",
+            "serves": None,
             "api_key": None,
             "headers": {},
             "forward_headers": [],

@@ -122,6 +122,30 @@ async def test_a_candidate_that_does_not_serve_it_is_passed_over(
 
 
 @every
+async def test_only_what_serves_it_is_asked(
+    upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway, asked: Asked
+) -> None:
+    for one in (upstream, other):
+        EveryWire(one)
+    config = routed(upstream.url, other.url, fallbacks=(upstream.url,))
+    config["upstreams"]["a"]["serves"] = config["upstreams"]["x"]["serves"] = ["chat"]
+    config["models"]["m-small"]["aliases"] = ["gpt-*"]
+    gateway = await start_gateway(config)
+    for model in ("m-small", "gpt-1"):
+        answer = await ask(gateway, asked, model=model)
+        assert (answer.status, answer.header("x-sluice-upstream")) == (200, "b")
+        assert answer.json().get("model", model) == model
+    refused = await ask(gateway, asked, model="m-x")
+    assert refused.status == 404
+    assert refused.json()["error"]["message"].endswith("Models for this key that are: `m-small`.")
+    assert "is not served at /v" in refused.json()["error"]["message"]
+    assert upstream.calls == []
+    other.always(replies.error(500))
+    assert (await ask(gateway, asked)).status == 502  # nobody else is asked
+    assert upstream.calls == []
+
+
+@every
 async def test_a_dead_upstream_is_followed_by_the_next(
     upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway, asked: Asked
 ) -> None:
