@@ -4,6 +4,7 @@ import datetime
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from gateway.assembly.upstreams import key_limits
@@ -29,6 +30,7 @@ from gateway.usage.store import FIRST, NAMES, UsageRow, UsageStore, UsageUnavail
 
 _DAYS = 30
 _PAGE = 1000
+_FORGOTTEN_AT_ONCE = 500
 _LONGEST_REPORT = 3660
 MAX_VOUCHED: Final = 10_000
 """Callers of identity providers with an account of their own; further ones share one for each group."""
@@ -109,7 +111,8 @@ class Accounts:
         self._unix = unix
         self.calendar = Calendar(config.server.timezone, unix(), clock())
         self.of: dict[str, LimitAccount] = {}
-        self._all: dict[str, Account | SharedAccount] = {}  # also of keys that a reload removed
+        self._all: dict[str, Account | SharedAccount] = {}
+        self._removed: dict[str, None] = {}  # names in `_all` whose keys a reload has removed
         self._vouched: OrderedDict[str, _Vouched] = OrderedDict()  # the one used last comes last
         self._vouched_spent: tuple[str, Mapping[str, int]] = ("", {})
         store = usage_store(config)
@@ -154,6 +157,7 @@ class Accounts:
             if name in spent:
                 _remember(account, today, spent[name])
         self.of = {name: self._all[name] for name in limited}
+        self._removed = dict.fromkeys(name for name in self._all if name not in limited)
         self.tick(self._clock())
 
     def vouched(self, name: str, group: str, limits: KeyLimits | None) -> tuple[str, LimitAccount | None]:
@@ -189,7 +193,7 @@ class Accounts:
             return False
         del self._vouched[name]
         if self._shared is not None and isinstance(entry.account, SharedAccount):
-            self._shared.forget(entry.account)
+            self._shared.release(entry.account)
         return True
 
     def _account(
@@ -202,6 +206,8 @@ class Accounts:
             shared = self._shared.account(name, limits)
             if account is not None:
                 shared.remember(today, account.spent(today))
+            if isinstance(account, SharedAccount):
+                self._shared.release(account)
             return shared
         if not isinstance(account, Account):
             return Account(limits, today)
@@ -227,6 +233,20 @@ class Accounts:
         self.calendar.anchor(self._unix(), now)
         if self._shared is not None:
             self._metrics.redis_up.set(self._shared.link.up)
+        for name in list(islice(self._removed, _FORGOTTEN_AT_ONCE)):
+            del self._removed[name]
+            if self._forgettable(self._all[name], now):
+                del self._all[name]
+            else:
+                self._removed[name] = None  # at the end: the others come first
+
+    def _forgettable(self, account: Account | SharedAccount, now: float) -> bool:
+        """Whether nothing is lost with the account of a removed key, should the key come back."""
+        if isinstance(account, SharedAccount):  # the rest is in Redis
+            if self._shared is not None and account.idle:
+                self._shared.release(account)
+            return account.idle
+        return account.idle(now) and (self._ledger is not None or not account.spent(self.calendar.day(now)))
 
     def recorders(self) -> tuple[AttemptRecorder, ...]:
         """The function that records the attempts of finished calls in the ledger, if there is a ledger."""

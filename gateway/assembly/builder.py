@@ -196,6 +196,11 @@ class PipelineBuilder:
             return callers.get(name) or (tokens.caller_named(name) if tokens is not None else None)
 
         self._queues.apply_limits(config, queue)
+        self._throughputs.retain(config.upstreams)
+        sent = {candidate.model for model in config.models.values() for candidate in model.candidates}
+        # Identity providers name callers that no config knows.
+        keys = None if config.auth.jwt else {ANONYMOUS.name, *(key.name for key in config.keys)}
+        self._estimates.retain(sent, keys)
         return Pipeline(
             config,
             generation,

@@ -372,13 +372,15 @@ def _last_error(failures: LastFailures, run: FailureRun) -> dict[str, str] | Non
 def series_names(config: cfg.Config) -> Mapping[str, frozenset[str]]:
     """The values that labels of metrics can have with this config, of the labels that name its parts."""
     models = frozenset((*config.models, OTHER))
-    return {
+    names = {
         "model": models,
         "from_model": models,
         "to_model": models,
         "upstream": frozenset((*config.upstreams, NO_UPSTREAM)),
-        "key": frozenset((ANONYMOUS.name, *(key.name for key in config.keys))),
     }
+    if not config.auth.jwt:  # identity providers name further callers
+        names["key"] = frozenset((ANONYMOUS.name, *(key.name for key in config.keys)))
+    return names
 
 
 def _port(sockets: Sequence[socket.socket]) -> int:

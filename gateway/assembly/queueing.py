@@ -39,6 +39,10 @@ class QueueFactory:
 
     def queues(self, config: cfg.Config) -> Mapping[str, UpstreamQueue]:
         """The queue of each upstream; limits of existing ones stay as they are until `apply_limits`."""
+        self._paces.retain(config.upstreams)
+        # One with calls stays: should its upstream come back, they count.
+        for name in [name for name, queue in self._queues.items() if name not in config.upstreams and queue.idle]:
+            del self._queues[name]
         for name, upstream in config.upstreams.items():
             if name not in self._queues:
                 self._queues[name] = UpstreamQueue(name, self._share.of(upstream.max_concurrency), quotas=self.quotas)

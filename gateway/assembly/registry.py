@@ -1,6 +1,6 @@
 """Objects that outlive a reload because they belong to a name, such as an upstream's circuit breaker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -18,3 +18,8 @@ class KeyedRegistry(Generic[_T]):
         if entry is None or entry[0] != settings:
             entry = self._made[name] = (settings, make())
         return entry[1]
+
+    def retain(self, names: Container[str]) -> None:
+        """Forget the objects of all other names."""
+        for name in [name for name in self._made if name not in names]:
+            del self._made[name]

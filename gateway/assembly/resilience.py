@@ -34,6 +34,8 @@ class ResilienceFactory:
     ) -> AttemptRunner:
         """The runner for this config; `estimate` fills in `call.usage.estimate`, the queues keep `quotas`."""
         retry, metrics = config.retry, self._metrics
+        self._breakers.retain(config.upstreams)
+        self._budgets.retain(config.upstreams)
         return AttemptRunner(
             {name: self._health(upstream, retry.budget) for name, upstream in config.upstreams.items()},
             RetryPolicy(retry.attempts, retry.backoff_base, retry.backoff_max),

@@ -109,6 +109,11 @@ class Account:
             reserved += request.expected if request.expected < surplus else surplus
         return Reservation(id, reserved, tokens.take(reserved, now), cost, self.day, now)
 
+    def idle(self, now: float) -> bool:
+        """Whether no call is under way and all requests and tokens are there again."""
+        meters = [meter for meter in (self.requests, self.tokens) if meter is not None]
+        return not self.in_flight and not any(meter.used(now) for meter in meters)
+
     def exhausted(self, now: float) -> Denial | None:
         """The denial of any call made now, whatever it requests.
 

@@ -101,6 +101,11 @@ class SharedAccount:
         self._renewals = Gathering(_RENEWAL_IDS, partial(self._post_renewal, first=False))
         self._renewals_of_all = Gathering(_RENEWAL_IDS, partial(self._post_renewal, first=True))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no call holds a slot, and nothing is left to be merged."""
+        return not self._leased and self._fallback is None
+
     async def reserve(self, request: ReservationRequest, day: str, now: float) -> Reservation | Denial | Unavailable:
         """Reserve all of the request, or nothing and return why."""
         if not self._link.up or now < self._fallback_until:

@@ -47,7 +47,8 @@ class SharedLimits:
         self.link: Final = PipelinedRedis(url, timeout, scripts, membership.heartbeat, failed)
         self.link.on_up.append(self._on_reconnect)
         self._shared = Shared(self.link, membership, prefix, on_failure, lease, clock, redis_time, count(1))
-        self._accounts: list[SharedAccount] = []
+        self._accounts: dict[SharedAccount, None] = {}
+        self._released: list[SharedAccount] = []
         self._settling = settling
         self._started = False
         self._timer: asyncio.TimerHandle | None = None
@@ -59,12 +60,13 @@ class SharedLimits:
 
     def account(self, name: str, limits: KeyLimits) -> SharedAccount:
         """A new account for the key with this name."""
-        self._accounts.append(SharedAccount(name, limits, self._shared))
-        return self._accounts[-1]
+        account = SharedAccount(name, limits, self._shared)
+        self._accounts[account] = None
+        return account
 
-    def forget(self, account: SharedAccount) -> None:
-        """Tend this account no longer; no call may hold it."""
-        self._accounts.remove(account)
+    def release(self, account: SharedAccount) -> None:
+        """Forget this account as soon as no call needs it."""
+        self._released.append(account)
 
     async def start(self) -> None:
         """Connect; if Redis does not answer in time, keep trying in the background."""
@@ -85,6 +87,12 @@ class SharedLimits:
             for account in self._accounts:
                 account.renew(now)
                 account.leave_fallback(now)
+        released, self._released = self._released, []
+        for account in released:
+            if account.idle:
+                del self._accounts[account]
+            else:
+                self._released.append(account)
 
     def _on_reconnect(self) -> None:
         now = self._shared.clock()

@@ -184,6 +184,11 @@ class UpstreamQueue:
         return self.permits - self.free
 
     @property
+    def idle(self) -> bool:
+        """Whether no call is in flight, and none waits."""
+        return not self.in_flight and not self.waiting
+
+    @property
     def mean_service_time(self) -> float | None:
         """Mean seconds for which a permit is held; None before the first call."""
         return self._mean_service_s if self._mean_weight else None

@@ -1,5 +1,6 @@
 """Estimates of a call's usage: made when first needed, and corrected by the upstream's count."""
 
+from collections.abc import Container
 from typing import Final
 
 from gateway.core.call import Call, TokenEstimate, TokenUsage
@@ -20,6 +21,11 @@ class TokenEstimates:
         self._estimator = estimator
         self._calls: dict[str, int] = {}
         self._ratio = metrics.estimate_ratio.observer
+
+    def retain(self, models: Container[str], keys: Container[str] | None) -> None:
+        """Forget what was learned of all other models, by their names upstream, and keys (None: of no key)."""
+        self._estimator.retain(models, keys)
+        self._calls = {model: calls for model, calls in self._calls.items() if model in models}
 
     def make(self, call: Call) -> TokenEstimate:
         """Set and return the call's estimate for its candidate."""

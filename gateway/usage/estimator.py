@@ -3,7 +3,7 @@ from the key's earlier answers of the model."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import ceil
 from operator import mul
 from typing import Final
@@ -110,6 +110,17 @@ class Estimator:
         self._exact = exact
         self._factors: defaultdict[str, TokenFactors] = defaultdict(TokenFactors)
         self._outputs: dict[tuple[str, str], ExpectedOutput] = {}
+
+    def retain(self, models: Container[str], keys: Container[str] | None) -> None:
+        """Forget what was learned of all other models and keys; of no key if `keys` is None."""
+        self._factors = defaultdict(
+            TokenFactors, {model: factors for model, factors in self._factors.items() if model in models}
+        )
+        self._outputs = {
+            (key, model): output
+            for (key, model), output in self._outputs.items()
+            if (keys is None or key in keys) and model in models
+        }
 
     def estimate(
         self, weight: Sequence[int], caps: OutputCaps, model: str, key: str, body: bytes = b""

@@ -158,6 +158,14 @@ def test_a_registered_object_is_replaced_only_for_other_settings() -> None:
     assert registry.get("a", 2, object) is not first
 
 
+def test_a_registered_object_of_a_removed_name_is_forgotten() -> None:
+    registry: KeyedRegistry[object] = KeyedRegistry()
+    first, other = registry.get("a", 1, object), registry.get("b", 1, object)
+    registry.retain({"b"})
+    assert registry.get("b", 1, object) is other
+    assert registry.get("a", 1, object) is not first
+
+
 async def test_after_a_rejected_reload_the_next_one_is_tried(source: ConfigSource, make: Make) -> None:
     answers: list[str | None] = ["not today", None]
     applied: list[Config] = []
