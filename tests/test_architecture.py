@@ -24,8 +24,9 @@ MAY_IMPORT = {
     "pricing": "config core usage",
     "stored": "core redis wire",
     "auth": "core limits telemetry",
-    "queueing": "core limits",
-    "routing": "core queueing telemetry usage wire",
+    "admission": "core usage",
+    "queueing": "admission core limits",
+    "routing": "admission core queueing telemetry usage wire",
     "resilience": "core queueing routing wire",
     "context_window": "core resilience usage wire",
     "batching": "core queueing resilience telemetry usage wire",
@@ -33,11 +34,11 @@ MAY_IMPORT = {
     "page": "inspector",
     "batch_jobs": "core redis telemetry",
     "pipeline": "auth cache core limits queueing resilience telemetry usage",
-    "http": "auth batch_jobs context_window core inspector limits page pipeline resilience routing telemetry usage "
-    "wire",
+    "http": "admission auth batch_jobs context_window core inspector limits page pipeline resilience telemetry "
+    "usage wire",
     "reporting": "config core http pricing usage",
-    "assembly": "auth batch_jobs batching cache config context_window core http inspector limits pipeline pricing "
-    "queueing reporting resilience routing stored telemetry usage wire",
+    "assembly": "admission auth batch_jobs batching cache config context_window core http inspector limits pipeline "
+    "pricing queueing reporting resilience routing stored telemetry usage wire",
     "process": "assembly config core http inspector resilience telemetry usage",
     "cli": "assembly auth config core http inspector page pricing process redis reporting routing telemetry usage wire",
     "__main__": "cli",

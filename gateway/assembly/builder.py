@@ -158,7 +158,13 @@ class PipelineBuilder:
         reachability = _reachability(hops, before, self._links.resolver)
         queues = self._queues.queues(config)
         attempt = self.resilience.attempt_runner(config, self._estimates.make, self._queues.quotas)
-        engines = engine_metrics(config, before.engines if before is not None else None, clock, self._links.resolver)
+        engines = engine_metrics(
+            config,
+            before.engines if before is not None else None,
+            clock,
+            self._links.resolver,
+            self._queues.read,
+        )
         router = self.router.gate(config, queues, engines, attempt)
         queue = self._queues.layer(queues, router.spills if router is not None else None)
         max_body = config.server.max_body

@@ -125,7 +125,7 @@ class Gateway:
 
     def _statuses(self) -> dict[str, UpstreamStatus]:
         queue, health, now = self._pipeline.queue, self._pipeline.attempt.health, self._clock()
-        upstreams, reachability = self._pipeline.config.upstreams, self._pipeline.reachability
+        reachability = self._pipeline.reachability
         in_flight, depth, oldest_s = queue.in_flight(), queue.depth(), queue.oldest_s()
         return {
             name: UpstreamStatus(
@@ -133,8 +133,9 @@ class Gateway:
                 depth[name],
                 oldest_s[name],
                 state.breakers.state(now),
-                upstreams[name].max_concurrency,
+                queue.queue(name).permits,
                 reachability.of(name),
+                queue.kv_tokens(name),
             )
             for name, state in health.items()
         }
@@ -250,6 +251,8 @@ class Gateway:
             "oldest_s": round(status.oldest_s, 3),
             "breaker": BREAKER[status.breaker],
             "batching": pipeline.batching.view(name),
+            "max_concurrency": status.most,
+            "kv": None if status.kv is None else status.kv._asdict(),
             "engine": pipeline.engines.view(name),
         }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from gateway.admission.engine_admission import EngineAdmission, EngineLoad
 from gateway.assembly.registry import KeyedRegistry
 from gateway.assembly.upstreams import WorkerShare
 from gateway.config import model as cfg
@@ -36,6 +37,8 @@ class QueueFactory:
         self._queues: dict[str, UpstreamQueue] = {}
         self.quotas: Quotas = {}
         self._paces: KeyedRegistry[Pace | None] = KeyedRegistry()
+        self._admissions: KeyedRegistry[EngineAdmission] = KeyedRegistry()
+        self._layer: QueueLayer | None = None  # of the current generation
 
     def queues(self, config: cfg.Config) -> Mapping[str, UpstreamQueue]:
         """The queue of each upstream; limits of existing ones stay as they are until `apply_limits`."""
@@ -45,7 +48,7 @@ class QueueFactory:
             del self._queues[name]
         for name, upstream in config.upstreams.items():
             if name not in self._queues:
-                self._queues[name] = UpstreamQueue(name, self._share.of(upstream.max_concurrency), quotas=self.quotas)
+                self._queues[name] = UpstreamQueue(name, self._permits(upstream), quotas=self.quotas)
         return {name: self._queues[name] for name in config.upstreams}
 
     def layer(self, queues: Mapping[str, UpstreamQueue], spills: SpillCheck | None) -> QueueLayer:
@@ -55,12 +58,33 @@ class QueueFactory:
     def apply_limits(self, config: cfg.Config, layer: QueueLayer) -> None:
         """Give the queues this config's limits, and grant slots to calls that these let through."""
         for name, upstream in config.upstreams.items():
-            queue, permits = self._queues[name], self._share.of(upstream.max_concurrency)
-            queue.free += permits - queue.permits  # below 0 while more calls are in flight
-            queue.permits, queue.total_s = permits, upstream.timeouts.total
-            queue.pace = self._pace(upstream)
+            queue = self._queues[name]
+            queue.admission = self._admission(upstream)
+            queue.set_permits(self._permits(upstream))
+            queue.total_s, queue.pace = upstream.timeouts.total, self._pace(upstream)
             queue.release_holds()
             layer.grant_next(name)
+        self._layer = layer
+
+    def read(self, upstream: str, load: EngineLoad) -> None:
+        """Take an engine's metrics, and grant slots to calls that they let through."""
+        queue = self._queues.get(upstream)
+        if queue is None or queue.admission is None or self._layer is None:
+            return
+        now = self._clock()
+        queue.admission.read(load, queue.in_flight, queue.waiting > 0, now)
+        queue.follow_limit(now)
+        self._layer.grant_next(upstream)
+
+    def _permits(self, upstream: cfg.UpstreamConfig) -> int:
+        admission = self._admission(upstream)
+        return self._share.of(upstream.slots or 0) if admission is None else admission.limit.value
+
+    def _admission(self, upstream: cfg.UpstreamConfig) -> EngineAdmission | None:
+        if upstream.slots is not None:
+            return None
+        workers = self._share.workers
+        return self._admissions.get(upstream.name, upstream.base_url, lambda: EngineAdmission(workers))
 
     def _pace(self, upstream: cfg.UpstreamConfig) -> Pace | None:
         rpm, tpm = self._share.part(upstream.rate.rpm), self._share.part(upstream.rate.tpm)

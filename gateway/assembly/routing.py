@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
+from gateway.admission.engine_admission import EngineLoad
 from gateway.assembly.cascade import CascadeFactory
 from gateway.assembly.upstreams import WorkerShare, upstream_headers
 from gateway.config import model as cfg
@@ -46,14 +47,18 @@ def _rule(model: cfg.ModelConfig) -> RoutingRule:
 
 
 def engine_sources(config: cfg.Config) -> dict[str, MetricsSource]:
-    """The engines whose load some strategy uses."""
-    chosen = (
-        config.upstreams[candidate.upstream]
+    """The engines whose load some strategy or the admission uses."""
+    by_route = {
+        candidate.upstream
         for name, rule in rules(config).items()
         if rule.kind in _BY_LOAD or rule.spill_s is not None
         for candidate in config.models[name].candidates
-    )
-    return {upstream.name: _source(upstream) for upstream in chosen if upstream.kind in KINDS}
+    }
+    return {
+        name: _source(upstream)
+        for name, upstream in config.upstreams.items()
+        if upstream.kind in KINDS and (name in by_route or upstream.slots is None)
+    }
 
 
 def _source(upstream: cfg.UpstreamConfig) -> MetricsSource:
@@ -61,13 +66,17 @@ def _source(upstream: cfg.UpstreamConfig) -> MetricsSource:
 
 
 def engine_metrics(
-    config: cfg.Config, before: EngineMetricsPoller | None, clock: Clock, resolver: Resolver
+    config: cfg.Config,
+    before: EngineMetricsPoller | None,
+    clock: Clock,
+    resolver: Resolver,
+    on_reading: Callable[[str, EngineLoad], None],
 ) -> EngineMetricsPoller:
     """The previous poller if it has the same sources, else a new one."""
     sources = engine_sources(config)
     if before is not None and before.sources == sources:
         return before
-    return EngineMetricsPoller(sources, clock, resolver)
+    return EngineMetricsPoller(sources, clock, resolver, on_reading)
 
 
 class RouterFactory:

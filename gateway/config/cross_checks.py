@@ -187,11 +187,11 @@ def _shares(config: Config) -> Iterator[Problem]:
     """Workers split an upstream's concurrency slots; each needs at least one."""
     workers = config.server.workers
     for name, upstream in config.upstreams.items():
-        if upstream.max_concurrency < workers:
+        if upstream.slots is not None and upstream.slots < workers:
             yield Problem(
                 f"{join('upstreams', name)}.max_concurrency",
-                f"{upstream.max_concurrency} cannot be shared by {workers} workers; "
-                f"set server.workers to at most {upstream.max_concurrency}",
+                f"{upstream.slots} cannot be shared by {workers} workers; "
+                f"set server.workers to at most {upstream.slots}",
             )
         if upstream.rate.rpm is not None and upstream.rate.rpm < workers:
             yield Problem(

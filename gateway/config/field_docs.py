@@ -91,7 +91,8 @@ SENTENCES: Final = {
     "[Routing](routing.md#which-candidates-can-serve-a-request). null: what the kind is known to serve.",
     "upstreams.*.headers": "Headers sent with every attempt.",
     "upstreams.*.forward_headers": "Client headers to forward; never credentials.",
-    "upstreams.*.max_concurrency": "Concurrency slots; further requests wait in the gateway, in fair order.",
+    "upstreams.*.max_concurrency": "Concurrency slots; further requests wait in the gateway, in fair order. `auto` "
+    "finds the number, see [Admission](admission.md). `null` is `auto` for `vllm`, `sglang` and `llamacpp`, else 64.",
     "upstreams.*.max_inputs": "Items per embeddings or completions call; longer lists are split.",
     "upstreams.*.rate": "Rate limit of the upstream; attempts are paced below it.",
     "upstreams.*.rate.rpm": "Requests per minute.",

@@ -16,6 +16,7 @@ from gateway.config.scalars import (
     ApiKey,
     BaseUrl,
     Bytes,
+    Concurrency,
     Count,
     Digest,
     Flag,
@@ -235,7 +236,7 @@ class UpstreamConfig(Section, frozen=True, kw_only=True):
     serves: frozenset[EndpointName] | None = None
     headers: Mapping[HeaderName, HeaderText] = {}
     forward_headers: tuple[HeaderName, ...] = ()
-    max_concurrency: Count = 64
+    max_concurrency: Concurrency | None = None
     max_inputs: Count = 2048
     rate: RateConfig = RateConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
@@ -245,6 +246,13 @@ class UpstreamConfig(Section, frozen=True, kw_only=True):
     ask_usage: Flag = True
     gpu_hour_usd: Amount | None = None
     cache_salt: Literal["tenant"] | None = None
+
+    @property
+    def slots(self) -> int | None:
+        """The limit of calls in flight; None: it is found while the gateway runs."""
+        if self.max_concurrency is None:
+            return None if self.kind in ("vllm", "sglang", "llamacpp") else 64
+        return None if self.max_concurrency == "auto" else self.max_concurrency
 
 
 class PriceConfig(Section, frozen=True, kw_only=True):

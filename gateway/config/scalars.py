@@ -10,7 +10,7 @@ import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -377,7 +377,22 @@ _FLAGS: Final = ({"type": "boolean"}, {"enum": ["on", "yes", "off", "no", "true"
 _OFF: Final = {"enum": ["off", False, "false"]}
 """`off` as text, and as YAML 1.1 reads it."""
 
-Count = Annotated[int, _whole(1, _FAR, 64, "whole number from 1")]
+
+def _concurrency(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return _count(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; or auto") from None
+
+
+_COUNT: Final = _whole(1, _FAR, 64, "whole number from 1")
+_count: Final[Callable[[str], int]] = _COUNT.parse
+Count = Annotated[int, _COUNT]
+Concurrency = Annotated[
+    int | Literal["auto"], Scalar(_concurrency, "whole number from 1, or `auto`", (*_COUNT.json, {"enum": ["auto"]}))
+]
 WholeNumber = Annotated[int, _whole(0, _FAR, 64, "whole number from 0")]
 WeightScalar = Annotated[int, _whole(0, 1_000_000, 1)]
 Workers = Annotated[int, _whole(1, 1024, 4)]

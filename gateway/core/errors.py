@@ -126,6 +126,7 @@ class UpstreamFailure(Exception):
     `sendings`: how often the request was sent in this attempt: 2 if a reused connection closed at once.
     `details` are further members of the upstream's error, masked, where its error reaches the client.
     `logged` replaces a message that quotes the upstream in the log.
+    `engine_full`: an engine's own admission refused the call, which took nothing and may be sent again.
     `account_trouble`: it refuses the gateway's key, account, money or region, whatever the status.
     `unknown_model`: it does not know the candidate's model, whose name comes from the config.
     """
@@ -142,6 +143,7 @@ class UpstreamFailure(Exception):
         should_retry: bool | None = None,
         account_trouble: bool = False,
         unknown_model: bool = False,
+        engine_full: bool = False,
         details: Mapping[str, object] | None = None,
         logged: str | None = None,
     ) -> None:
@@ -155,6 +157,7 @@ class UpstreamFailure(Exception):
         self.should_retry = should_retry
         self.account_trouble = account_trouble
         self.unknown_model = unknown_model
+        self.engine_full = engine_full
         self.sendings = 1
         self.details = details
         self.logged = logged

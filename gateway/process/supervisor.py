@@ -36,6 +36,7 @@ from gateway.core.budget_status import BudgetStatus, BudgetView, combined
 from gateway.core.caller import LimitStatus
 from gateway.core.clock import Clock, monotonic
 from gateway.core.clock import unix as unix_clock
+from gateway.core.kv_tokens import KvTokens
 from gateway.http import bind_errors
 from gateway.http.server.admin import AdminRefused, AdminUnavailable, View, application, no_batch, no_call, no_upstream
 from gateway.inspector.call_filter import CallFilter, FilterError
@@ -238,11 +239,7 @@ class Supervisor:
     async def metrics_text(self, only: Collection[str], *, openmetrics: bool) -> AsyncIterator[str]:
         """The counters of all workers, ended ones included, and the gauges of the running ones."""
         upstreams, budgets, in_memory = await asyncio.gather(self._upstreams(), self._budgets(), self._in_memory())
-        statuses = {
-            name: view.status(config.max_concurrency)
-            for name, view in upstreams.items()
-            if (config := self._config.upstreams.get(name)) is not None
-        }
+        statuses = {name: view.status() for name, view in upstreams.items() if name in self._config.upstreams}
         left = [(key, budget.left) for key, budget in budgets.items()]
         gauges = [*self._reloads.gauges(), *upstream_gauges(statuses), budget_gauge(left)]
         text = self._metrics.text(only, self._series_files, in_memory, gauges, openmetrics=openmetrics)
@@ -396,6 +393,8 @@ class Supervisor:
                     continue
                 total.in_flight += upstream.in_flight
                 total.waiting += upstream.waiting
+                total.max_concurrency += upstream.max_concurrency
+                total.kv = _all_tokens(total.kv, upstream.kv)
                 total.oldest_s = max(total.oldest_s, upstream.oldest_s)
                 total.breaker = max(total.breaker, upstream.breaker, key=BREAKER.index)
                 total.engine = total.engine or upstream.engine
@@ -460,9 +459,24 @@ class _Upstream(msgspec.Struct):
     last_error: dict[str, str] | None = None
     engine: dict[str, float | None] | None = None
     machine: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    max_concurrency: int = 0
+    kv: dict[str, int | None] | None = None
 
-    def status(self, max_concurrency: int) -> UpstreamStatus:
+    def status(self) -> UpstreamStatus:
         up = {"up": True, "failing": True, "down": False}.get(self.state)
         return UpstreamStatus(
-            self.in_flight, self.waiting, self.oldest_s, BREAKER.index(self.breaker), max_concurrency, up
+            self.in_flight,
+            self.waiting,
+            self.oldest_s,
+            BREAKER.index(self.breaker),
+            self.max_concurrency,
+            up,
+            None if self.kv is None else KvTokens(self.kv["capacity"] or 0, self.kv["ledger"] or 0, self.kv["engine"]),
         )
+
+
+def _all_tokens(one: dict[str, int | None] | None, other: dict[str, int | None] | None) -> dict[str, int | None] | None:
+    """The KV cache by the ledgers of several workers, which add up; its size and the engine's figure are the same."""
+    if one is None or other is None:
+        return one or other
+    return {**one, **other, "ledger": (one["ledger"] or 0) + (other["ledger"] or 0)}

@@ -11,9 +11,10 @@ from typing import Final, cast
 
 from gateway.core.call import Call, Candidate, Handler, Reply, TokenEstimate
 from gateway.core.clock import Clock
-from gateway.core.errors import Rejection
+from gateway.core.errors import Rejection, UpstreamFailure
+from gateway.core.kv_tokens import KvTokens
 from gateway.queueing.spill_timer import MOVED, SpillCheck, SpillTimer
-from gateway.queueing.upstream_queue import IDLE, QUEUED, UpstreamQueue, Waiter
+from gateway.queueing.upstream_queue import GRANTED, IDLE, QUEUED, UpstreamQueue, Waiter, demand_of
 from gateway.queueing.waiting_room import GRANTED_AT_ONCE, Queued, WaitingRoom
 
 _TICK_S: Final = 0.001
@@ -38,6 +39,11 @@ class QueueTicket(Waiter):
         self.arrived = now
         self.stream = call.request.stream
         self.state = IDLE
+        self.demand = (
+            None
+            if queue.admission is None or estimate is None
+            else demand_of(queue.admission, estimate, self.key, model)
+        )
         self.layer = layer
         self.queue = queue
 
@@ -87,6 +93,11 @@ class QueueLayer:
         """Waiting calls by upstream."""
         return {name: queue.waiting for name, queue in self._queues.items()}
 
+    def kv_tokens(self, upstream: str) -> KvTokens | None:
+        """The KV cache of an upstream's engine; None where no ledger is kept of it."""
+        admission = self._queues[upstream].admission
+        return None if admission is None else admission.kv_tokens(self._clock())
+
     def oldest_s(self) -> dict[str, float]:
         """Seconds for which the oldest waiting call has waited, by upstream."""
         now = self._clock()
@@ -99,7 +110,9 @@ class QueueLayer:
         def handle(call: Call) -> Awaitable[Reply | Rejection]:
             candidate = call.routing.candidate
             queue = self._queues[candidate.upstream]
-            if call.usage.estimate is None and (queue.free <= 0 or queue.pace is not None):
+            if call.usage.estimate is None and (
+                queue.free <= 0 or queue.pace is not None or queue.admission is not None
+            ):
                 self._estimate(call)
             now = self._clock()
             if self._moving and (ticket := self._moving.get(call)) is not None:
@@ -136,6 +149,8 @@ class QueueLayer:
         """Return the call's permit; a second time does nothing."""
         if self._moving and self._moving.get(call) is ticket:
             del self._moving[call]
+        if ticket.demand is not None:
+            _note_answer(ticket, call)
         granted = self._room.release(ticket.queue, ticket, _used_tokens(call), now)
         if granted or ticket.queue.pace is not None:
             self._wake(ticket.queue, granted, now)
@@ -147,14 +162,36 @@ class QueueLayer:
         """
         try:
             reply = await inner(call)
+        except UpstreamFailure as failure:
+            now, admission = self._clock(), ticket.queue.admission
+            if admission is None or not failure.engine_full or ticket.state != GRANTED:
+                self.settle(ticket, call, now)
+                raise
+            admission.refused(ticket.queue.in_flight, now)
+            self.settle(ticket, call, now)
         except BaseException:
             self.settle(ticket, call, self._clock())
             raise
-        if type(reply) is Reply and reply.stream is not None:
-            call.lease.hold(ticket)
         else:
-            self.settle(ticket, call, call.timing.answered_at or self._clock())
-        return reply
+            if type(reply) is Reply and reply.stream is not None:
+                call.lease.hold(ticket)
+            else:
+                self.settle(ticket, call, call.timing.answered_at or self._clock())
+            return reply
+        return await self._wait_again(inner, call, ticket)
+
+    async def _wait_again(self, inner: Handler, call: Call, refused: QueueTicket) -> Reply | Rejection:
+        """The engine refused the call as it is full: it spills over at once, or goes back to its place."""
+        queue, now = refused.queue, self._clock()
+        if call.routing.max_wait_s != math.inf and self.spills(call, now):
+            return MOVED
+        ticket = QueueTicket(self, queue, call, refused.model, now)
+        if ticket.deadline <= now:
+            return self._room.too_late(queue, ticket, now)
+        ticket.granted = asyncio.get_running_loop().create_future()
+        self._room.put_back(queue, ticket, now)
+        self._wake(queue, self._room.grant_next(queue, now), now)
+        return await self._wait(inner, call, ticket)
 
     def _start_waiting(self, ticket: QueueTicket, outcome: Queued, now: float) -> None:
         """Make the ticket's future, and wake the calls that its arrival affects."""
@@ -224,7 +261,7 @@ class QueueLayer:
     def _wake(self, queue: UpstreamQueue, granted: list[Waiter], now: float) -> None:
         for waiter in granted:
             _resolve(cast(QueueTicket, waiter), None)
-        if queue.pace is not None:
+        if queue.pace is not None or queue.held_until:
             self._arm(queue, now)
 
     def _arm(self, queue: UpstreamQueue, now: float) -> None:
@@ -258,6 +295,23 @@ def _expected_tokens(estimate: TokenEstimate, queue: UpstreamQueue) -> int:
     if queue.pace is not None and not estimate.capped:
         output = int(min(output, max(0.0, queue.pace.largest - estimate.input)))
     return max(1, estimate.input + output)
+
+
+def _note_answer(ticket: QueueTicket, call: Call) -> None:
+    """Learn from a whole answer: its tokens, and from a stream how soon and how fast they came."""
+    demand, admission = ticket.demand, ticket.queue.admission
+    if demand is None or admission is None:
+        return
+    usage, timing = call.usage, call.timing
+    if not call.request.stream:
+        demand.output = None if usage.tokens is None else usage.tokens.output
+    elif call.response.outcome == "ok":
+        demand.output = output = usage.generated if usage.tokens is None else usage.tokens.output
+        if timing.first_token_at > timing.sent_at:
+            seconds = timing.last_piece_at - timing.first_token_at
+            admission.limit.answered(
+                timing.first_token_at - timing.sent_at, demand.prompt, seconds / (output - 1) if output > 1 else None
+            )
 
 
 def _used_tokens(call: Call) -> int | None:

@@ -14,7 +14,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gateway.admission.engine_admission import EngineAdmission
+from gateway.admission.kv_ledger import KvDemand
 from gateway.core.caller import BATCH, Priority
+from gateway.core.tokens import TokenEstimate
 from gateway.queueing.advertised_quota import Quota, Quotas
 from gateway.queueing.pacing import Pace
 from gateway.queueing.token_counter import VirtualTokenCounter
@@ -32,13 +35,26 @@ class Waiter:
     `tokens` is what the call is expected to cost (at least 1); `model` is the upstream's name for its model;
     `deadline` and `arrived` are in monotonic seconds. By its deadline (`math.inf`: none) a `stream` must have
     begun, any other answer be complete. The waiting room sets `number` (order of arrival), `since` (when the
-    permit was granted) and `state`.
+    permit was granted) and `state`. `demand` is its part of the engine's KV cache, where a ledger is kept.
     """
 
-    __slots__ = ("arrived", "deadline", "key", "model", "number", "priority", "since", "state", "stream", "tokens")
+    __slots__ = (
+        "arrived",
+        "deadline",
+        "demand",
+        "key",
+        "model",
+        "number",
+        "priority",
+        "since",
+        "state",
+        "stream",
+        "tokens",
+    )
 
     number: int
     since: float
+    demand: KvDemand | None
 
     def __init__(
         self, key: str, priority: Priority, tokens: int, deadline: float, arrived: float, model: str = ""
@@ -51,6 +67,7 @@ class Waiter:
         self.arrived = arrived
         self.state = IDLE
         self.stream = False
+        self.demand = None
 
 
 AGING_S: Final = 30.0
@@ -63,6 +80,13 @@ _MEAN_MIN_CALLS: Final = 20
 A mean over few calls is noisy: when it is low by chance the queue grows too long, and when it is high by
 chance calls are rejected that would have been served in time.
 """
+
+
+def demand_of(admission: EngineAdmission, estimate: TokenEstimate, key: str, model: str) -> KvDemand:
+    """What a call with this estimate is expected to hold of the engine's KV cache."""
+    return admission.ledger.demand(
+        key, model, estimate.input, estimate.output, capped=estimate.capped, choices=estimate.choices
+    )
 
 
 class PriorityLane:
@@ -132,6 +156,7 @@ class UpstreamQueue:
     No call waits longer than `total_s`, its whole time for an answer. `models` holds the waiters, `active` the
     number of calls by key that wait or hold a permit. `held_until` is when the pace or a quota lets the next
     waiter go, 0.0 if neither holds any. `quotas` may be shared with other queues; they count with a pace only.
+    With an `admission` a call must fit the engine's KV cache too, and the permits follow its limit.
     """
 
     __slots__ = (
@@ -140,6 +165,7 @@ class UpstreamQueue:
         "_mean_updated_at",
         "_mean_weight",
         "active",
+        "admission",
         "free",
         "granted_at",
         "held_until",
@@ -160,12 +186,14 @@ class UpstreamQueue:
         pace: Pace | None = None,
         total_s: float = math.inf,
         quotas: Quotas | None = None,
+        admission: EngineAdmission | None = None,
     ) -> None:
         self.name = name
         self.permits = permits
         self.free = permits  # below 0 while more calls are in flight than a lowered limit allows
         self.pace = pace
         self.total_s = total_s
+        self.admission = admission
         self.token_counter = VirtualTokenCounter()
         self.quotas: Quotas = {} if quotas is None else quotas
         self.models: dict[str, ModelLanes] = {}
@@ -192,6 +220,28 @@ class UpstreamQueue:
     def mean_service_time(self) -> float | None:
         """Mean seconds for which a permit is held; None before the first call."""
         return self._mean_service_s if self._mean_weight else None
+
+    def full(self, now: float, estimate: TokenEstimate | None = None, key: str = "", model: str = "") -> bool:
+        """Whether it has no permit, or its engine no room, for a call of this size; None: for any call."""
+        if self.free <= 0:
+            return True
+        if self.admission is None:
+            return False
+        demand = None if estimate is None else demand_of(self.admission, estimate, key, model)
+        return not self.admission.fits(demand, now)
+
+    def set_permits(self, permits: int) -> None:
+        """Change the limit; `free` is below 0 while more calls are in flight."""
+        self.free += permits - self.permits
+        self.permits = permits
+
+    def follow_limit(self, now: float) -> None:
+        """Let the limit of the admission move, and follow it."""
+        if self.admission is not None:
+            if self.waiting and self.free <= 0:
+                self.admission.limit.waited()
+            if self.admission.limit.adjust(self.in_flight, now):
+                self.set_permits(self.admission.limit.value)
 
     def oldest_s(self, now: float) -> float:
         """Seconds for which the oldest waiter has waited; 0.0 without any."""
@@ -229,6 +279,8 @@ class UpstreamQueue:
         self.granted_at = now
         waiter.state, waiter.since = GRANTED, now
         self.token_counter.charge(waiter.key, waiter.tokens, now)
+        if self.admission is not None:
+            self.admission.hold(waiter.demand, now)
         if self.pace is not None:
             self.pace.note(waiter.tokens, now)
             if (quota := self._quota(waiter.model)) is not None:
@@ -272,6 +324,11 @@ class UpstreamQueue:
         self.waiting += 1
         model.waiting += 1
         model.held_until = 0.0  # it may be the model's next one, and small enough for what is left
+
+    def move_to_front(self, waiter: Waiter) -> None:
+        """Make the waiter the first in its lane."""
+        lane = self.models[waiter.model].keys[waiter.key].lane(waiter)
+        lane.waiters.move_to_end(waiter, last=False)
 
     def remove(self, waiter: Waiter) -> None:
         """Remove the waiter from its lane, whatever its position."""
@@ -334,7 +391,10 @@ class UpstreamQueue:
 
     def drain_time(self, calls: int, tokens: float) -> float | None:
         """Seconds until `calls` with `tokens` in total have left the queue; None if nothing is known yet."""
-        by_permits = calls * self._mean_service_s / self.permits if self._mean_weight else None
+        at_once = self.permits
+        if self.admission is not None and self.waiting:
+            at_once = max(1, self.in_flight)  # the KV cache may be full before the permits are used up
+        by_permits = calls * self._mean_service_s / at_once if self._mean_weight else None
         if self.pace is None:
             return by_permits
         return max(by_permits or 0.0, self.pace.drain_time(calls, tokens))

@@ -1,7 +1,8 @@
 """The waiting room: admission, eviction and fair order over the queues of all upstreams of a process.
 
 The waiting room itself never waits. It returns the waiters that now hold a permit, and the layer wakes them.
-Between two calls no queue has both a free permit and a waiter, unless its pace or a quota holds it (`held_until`).
+Between two calls no queue has both a free permit and a waiter, unless its pace or a quota holds it (`held_until`)
+or its engine's KV cache has no room for it.
 """
 
 import math
@@ -101,6 +102,7 @@ class WaitingRoom:
             queue.free > 0
             and (not queue.waiting or not queue.calls_ahead(waiter.model, now))
             and now < waiter.deadline
+            and (queue.admission is None or queue.admission.fits(waiter.demand, now))
             and (queue.pace is None or queue.rate_wait(waiter.model, waiter.tokens, now) <= 0.0)
         ):
             queue.enter(waiter.key)
@@ -144,6 +146,10 @@ class WaitingRoom:
             if (wait := queue.quota_wait(waiter.model, waiter.tokens, now)) > 0.0:
                 queue.models[waiter.model].held_until = now + wait
                 continue
+            if queue.admission is not None and not queue.admission.fits(waiter.demand, now):
+                closed_until = queue.admission.closed_until
+                paced_until = closed_until if closed_until > now else math.inf  # room: when a call ends
+                break
             if queue.pace is not None and (wait := queue.pace.wait(waiter.tokens, now)) > 0.0:
                 paced_until = now + wait
                 break
@@ -212,6 +218,17 @@ class WaitingRoom:
         self._index.add(waiter, queue)
         return Queued(victim)
 
+    def put_back(self, queue: UpstreamQueue, waiter: Waiter, now: float) -> None:
+        """Queue a call again that the engine refused as it is full: it is the next of its key.
+
+        Afterwards call `grant_next`. No room in the waiting room is asked for: the call had been let through.
+        """
+        waiter.state, waiter.number = QUEUED, 0
+        queue.enter(waiter.key)
+        queue.add(waiter)
+        queue.move_to_front(waiter)
+        self._index.add(waiter, queue)
+
     def _remove(self, queue: UpstreamQueue, waiter: Waiter) -> None:
         queue.remove(waiter)
         self._index.remove(waiter)
@@ -219,6 +236,9 @@ class WaitingRoom:
 
     def _return_permit(self, queue: UpstreamQueue, waiter: Waiter, used: int | None, now: float) -> list[Waiter]:
         waiter.state = DONE
+        if queue.admission is not None:
+            queue.admission.release(waiter.demand, now)
+            queue.follow_limit(now)
         queue.free += 1
         queue.leave(waiter.key)
         expected = waiter.tokens

@@ -3,8 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Final
 
+from gateway.admission.engine_admission import EngineLoad as EngineLoad
 from gateway.core.call import Call, Candidate
 from gateway.queueing.upstream_queue import UpstreamQueue, Waiter
 
@@ -38,14 +39,6 @@ class _ResponseTimes:
         self._seconds.append(seconds)
         self.median = median(self._seconds) if len(self._seconds) >= _ENOUGH else None
         self.updated_at = now
-
-
-class EngineLoad(NamedTuple):
-    """An engine's metrics: calls running and waiting in it, and the used share of its KV cache."""
-
-    running: int
-    waiting: int
-    kv: float | None
 
 
 class UpstreamLoads:
@@ -93,7 +86,7 @@ class UpstreamLoads:
         queue = self._queues[candidate.upstream]
         engine = self._engine(queue.name, now) if self._engine is not None else None
         return (
-            queue.free <= 0
+            queue.full(now)
             or queue.calls_ahead(candidate.model, now) > 0
             or (engine is not None and engine.waiting >= SATURATED_WAITING)
         )
@@ -111,12 +104,12 @@ class UpstreamLoads:
         """Return whether a call would get a permit now."""
         queue, model = self._queues[candidate.upstream], candidate.model
         paced = queue.rate_wait(model, _tokens(call), now) > 0.0
-        return queue.free > 0 and not queue.calls_ahead(model, now) and not paced
+        return not _full(queue, call, model, now) and not queue.calls_ahead(model, now) and not paced
 
     def wait(self, call: Call, candidate: Candidate, now: float) -> float:
         """Return the expected seconds before the call is processed; 0.0 if nothing is known."""
         queue, model = self._queues[candidate.upstream], candidate.model
-        if queue.free <= 0 or queue.calls_ahead(model, now):
+        if _full(queue, call, model, now) or queue.calls_ahead(model, now):
             seconds = queue.expected_wait(_waiter(call, model, now), now) or 0.0
         else:
             seconds = queue.rate_wait(model, _tokens(call), now)
@@ -137,3 +130,7 @@ def _tokens(call: Call) -> int:
 
 def _waiter(call: Call, model: str, now: float) -> Waiter:
     return Waiter(call.caller.name, call.priority, _tokens(call), call.timing.deadline, now, model)
+
+
+def _full(queue: UpstreamQueue, call: Call, model: str, now: float) -> bool:
+    return queue.full(now, call.usage.estimate, call.caller.name, model)

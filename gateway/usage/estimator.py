@@ -24,22 +24,22 @@ class ExpectedOutput:
     0.9 steps, a shorter one lowers it by 0.1, so that in equilibrium one answer in ten is longer.
     """
 
-    __slots__ = ("_answers", "_log", "tokens")
+    __slots__ = ("_log", "answers", "tokens")
 
     def __init__(self) -> None:
         self._log = 0.0
-        self._answers = 0
+        self.answers = 0
         self.tokens = 1
         """The expected maximum; at least 1."""
 
     def learn(self, tokens: float) -> None:
         """Update with one answer's output tokens."""
         observed = math.log(min(max(tokens, 1.0), _MAX_TOKENS))
-        self._answers += 1
-        if self._answers == 1:
+        self.answers += 1
+        if self.answers == 1:
             self._log = observed
         else:
-            step = max(_MIN_STEP, 1.0 / self._answers)
+            step = max(_MIN_STEP, 1.0 / self.answers)
             self._log += step * (QUANTILE if observed > self._log else QUANTILE - 1.0)
             self._log = min(max(self._log, 0.0), math.log(_MAX_TOKENS))
         self.tokens = math.ceil(math.exp(self._log))

@@ -54,7 +54,7 @@ DEFAULTS = {
             "api_key": None,
             "headers": {},
             "forward_headers": [],
-            "max_concurrency": 64,
+            "max_concurrency": None,
             "max_inputs": 2048,
             "rate": {"rpm": None, "tpm": None},
             "timeouts": {"connect": "2s", "first_byte": None, "idle": "60s", "total": "600s"},

@@ -247,7 +247,7 @@ async def test_an_engine_that_no_route_needs_any_more_is_left_alone_after_a_relo
 ) -> None:
     upstream.always([full(VLLM, content_type="text/plain")])
     made = config(upstream.url, other.url, route="least_loaded")
-    made["upstreams"]["a"]["kind"] = "vllm"
+    made["upstreams"]["a"] |= {"kind": "vllm", "max_concurrency": 64}
     plain = {
         **made,
         "models": {**made["models"], "m-small": {**made["models"]["m-small"], "route": "priority"}},

@@ -8,9 +8,9 @@ import pytest
 from doubles.script import full
 from doubles.upstream import FaultUpstream
 
+from gateway.admission.engine_admission import EngineLoad
 from gateway.core.clock import monotonic
 from gateway.http.client.engine_metrics import STALE_S, EngineMetricsPoller, MetricsSource, metrics_url, read
-from gateway.routing.load import EngineLoad
 
 VLLM = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -24,6 +24,11 @@ vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.5
 """
 OLD_VLLM = VLLM.replace(b"kv_cache_usage_perc", b"gpu_cache_usage_perc")
+CACHE_INFO = b"".join(
+    b'vllm:cache_config_info{block_size="16",engine="%d",num_gpu_blocks="260",num_cpu_blocks="None"} 1.0\n' % rank
+    for rank in range(2)
+)
+PREEMPTIONS = b'vllm:num_preemptions_total{engine="0"} 4.0\nvllm:num_preemptions_total{engine="1"} 5.0\n'
 SGLANG = b'sglang:num_running_reqs{a="m"} 5.0\nsglang:num_queue_reqs{a="m"} 1\nsglang:token_usage 1e-1\n'
 LLAMA = b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 6\n"
 
@@ -36,6 +41,9 @@ LLAMA = b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 6\n"
         ("sglang", SGLANG, EngineLoad(5, 1, 0.1)),
         ("llamacpp", LLAMA, EngineLoad(1, 6, None)),
         ("llamacpp", LLAMA + b"llamacpp:kv_cache_usage_ratio 0.5\n", EngineLoad(1, 6, 0.5)),
+        ("vllm", VLLM + CACHE_INFO + PREEMPTIONS, EngineLoad(7, 2, 0.5, 9, 2 * 260 * 16, 16)),
+        ("sglang", SGLANG + b'sglang:max_total_num_tokens{a="m"} 8192.0\n', EngineLoad(5, 1, 0.1, 0, 8192, 1)),
+        ("vllm", VLLM + CACHE_INFO.replace(b'"260"', b'"None"'), EngineLoad(7, 2, 0.5)),
         ("vllm", SGLANG, None),
         ("vllm", b"", None),
         ("llamacpp", b"llamacpp:requests_processing 1\nllamacpp:requests_deferred NaN\n", None),

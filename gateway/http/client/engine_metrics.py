@@ -4,17 +4,17 @@ import asyncio
 import math
 import re
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 from yarl import URL
 
+from gateway.admission.engine_admission import EngineLoad
 from gateway.core.clock import Clock
 from gateway.http.client.resolver import AiohttpResolver, Resolver
 from gateway.http.client.tls import client_context
-from gateway.routing.load import EngineLoad
 
 POLL_INTERVAL_S: Final = 1.0
 STALE_S: Final = 3.0
@@ -36,6 +36,10 @@ _NAMES: Final = {
     ),
 }
 KINDS: Final = tuple(_NAMES)
+_PREEMPTED: Final = re.compile(rb"^vllm:num_preemptions(?:_total)?(?:\{[^\n]*\})? ([0-9.eE+-]{1,32})", re.M)
+_CACHE_INFO: Final = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\}", re.M)
+_INFO_LABEL: Final = re.compile(rb'(num_gpu_blocks|block_size)="([0-9]{1,9})"')
+_SGLANG_TOKENS: Final = re.compile(rb"^sglang:max_total_num_tokens(?:\{[^\n]*\})? ([0-9.eE+-]{1,32})", re.M)
 _Patterns = tuple[tuple[re.Pattern[bytes], ...], ...]
 
 
@@ -63,7 +67,28 @@ def read(kind: str, page: bytes) -> EngineLoad | None:
     running, waiting, kv = (_values(page, patterns) for patterns in _PATTERNS[kind])
     if not running or not waiting or not math.isfinite(sum(running) + sum(waiting)):
         return None
-    return EngineLoad(int(sum(running)), int(sum(waiting)), max(kv) if kv else None)
+    capacity, block = _cache(kind, page)
+    preempted = sum(_values(page, (_PREEMPTED,))) if kind == "vllm" else 0.0
+    return EngineLoad(
+        int(sum(running)),
+        int(sum(waiting)),
+        max(kv) if kv else None,
+        int(preempted) if math.isfinite(preempted) else 0,
+        capacity,
+        block,
+    )
+
+
+def _cache(kind: str, page: bytes) -> tuple[int | None, int | None]:
+    """The tokens of the KV cache over all ranks, and of one block; None where the page does not tell."""
+    if kind == "sglang":
+        sizes = _values(page, (_SGLANG_TOKENS,))
+        total = sum(sizes)
+        return (int(total), 1) if 0 < total < math.inf else (None, None)
+    ranks = [dict(_INFO_LABEL.findall(labels)) for labels in _CACHE_INFO.findall(page)] if kind == "vllm" else []
+    known = [(int(rank[b"num_gpu_blocks"]), int(rank[b"block_size"])) for rank in ranks if len(rank) == 2]
+    capacity = sum(blocks * size for blocks, size in known)
+    return (capacity, known[0][1]) if capacity else (None, None)
 
 
 def _values(page: bytes, patterns: Iterable[re.Pattern[bytes]]) -> list[float]:
@@ -86,8 +111,16 @@ class EngineMetricsPoller:
     The load of an engine that does not answer is unknown; the gateway still counts its own calls there.
     """
 
-    def __init__(self, sources: Mapping[str, MetricsSource], clock: Clock, resolver: Resolver | None = None) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, MetricsSource],
+        clock: Clock,
+        resolver: Resolver | None = None,
+        on_reading: Callable[[str, EngineLoad], None] = lambda upstream, load: None,
+    ) -> None:
+        """`on_reading(upstream, load)` is called with every reading."""
         self.sources = sources
+        self._on_reading = on_reading
         self._clock = clock
         self._readings: dict[str, tuple[float, EngineLoad]] = {}
         self._session = (
@@ -111,7 +144,7 @@ class EngineMetricsPoller:
     def view(self, upstream: str) -> dict[str, object] | None:
         """The engine's load for the admin port; None if it is unknown or not polled."""
         load = self.of(upstream, self._clock())
-        return None if load is None else load._asdict()
+        return None if load is None else {"running": load.running, "waiting": load.waiting, "kv": load.kv}
 
     async def close(self) -> None:
         """Stop polling."""
@@ -128,6 +161,7 @@ class EngineMetricsPoller:
             load = read(source.kind, page) if page is not None else None
             if load is not None:
                 self._readings[name] = self._clock(), load
+                self._on_reading(name, load)
             await asyncio.sleep(POLL_INTERVAL_S)  # noqa: TID251 - the pace of a background poll
 
     async def _fetch(self, url: URL, headers: Sequence[tuple[str, str]], tls: ssl.SSLContext | None) -> bytes | None:

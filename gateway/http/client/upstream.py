@@ -30,6 +30,7 @@ from gateway.wire.json import splice
 from gateway.wire.json.members import Edit, edited
 from gateway.wire.openai import cache_salt, stream_options
 from gateway.wire.openai.account_trouble import is_account_trouble
+from gateway.wire.openai.engine_full import is_engine_full
 from gateway.wire.openai.overflow_messages import overflow
 from gateway.wire.openai.peek import UpstreamError, read_error, read_text
 from gateway.wire.openai.unknown_model import is_unknown_model
@@ -199,6 +200,7 @@ class UpstreamClient:
             should_retry=_should_retry(headers),
             account_trouble=account,
             unknown_model=unknown_model,
+            engine_full=status == 503 and error is not None and is_engine_full(error.message),
             details=self._details(error) if kind.outcome == "client_error" else None,
             logged=self._logged(told, kind, error, answered, wait, model if unknown_model else ""),
         )
