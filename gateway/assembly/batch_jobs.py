@@ -58,13 +58,22 @@ class BatchJobs:
     """The parts of batches, if they are enabled."""
 
     def __init__(
-        self, config: cfg.Config, pipelines: PipelineBuilder, metrics: Metrics, clock: Clock, unix: Clock
+        self,
+        config: cfg.Config,
+        pipelines: PipelineBuilder,
+        metrics: Metrics,
+        clock: Clock,
+        unix: Clock,
+        *,
+        first: bool = True,
     ) -> None:
+        """`first`: this is the first of several workers."""
         self._config = config
         self._pipelines = pipelines
         self._metrics = metrics
         self._clock = clock
         self._unix = unix
+        self._first = first
         self._random = SystemRandom()
         self._library: BatchLibrary | None = None
         self._runner: BatchRunner | None = None
@@ -118,8 +127,10 @@ class BatchJobs:
         self._runner.start()
 
     def _publish(self, figures: BatchFigures) -> None:
+        # All workers see the same batches, and each sends lines of its own: the first one speaks for all, less these.
+        seen = figures if self._first else BatchFigures(waiting=-figures.under_way, under_way=figures.under_way)
         for state in ("waiting", "under_way", "completed", "failed"):
-            self._metrics.batch_job_lines.set(getattr(figures, state), state)
+            self._metrics.batch_job_lines.set(getattr(seen, state), state)
         self._metrics.batch_job_age.set(figures.age_s)
         self._metrics.batch_jobs_late.set(figures.late)
 

@@ -85,7 +85,9 @@ class Gateway:
         self._pipelines = PipelineBuilder(config, self._share, self.metrics, self._clock, self._unix, self._descriptors)
         self._accounts = self._pipelines.accounts
         await self._accounts.start()
-        self._batch_jobs = BatchJobs(config, self._pipelines, self.metrics, self._clock, self._unix)
+        self._batch_jobs = BatchJobs(
+            config, self._pipelines, self.metrics, self._clock, self._unix, first=self._share.number == 0
+        )
         self._pipelines.stored_api = await self._batch_jobs.open()
         self._pipeline = self._pipelines.build(config, None, await self._pipelines.prepare(config))
         await self._accounts.connect()

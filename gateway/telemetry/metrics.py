@@ -196,7 +196,6 @@ class _ProcessMetrics:
             "sluice_batch_job_lines",
             "Lines of the batches that have not ended, by state: waiting, under_way, completed, failed.",
             "state",
-            combine=max,
         )
         self.batch_job_age = to.gauge(
             "sluice_batch_job_age_seconds", "Age of the oldest batch that has not ended.", combine=max

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from doubles import replies
 from doubles.gateway import GatewayProcess
+from doubles.script import Until
 from doubles.upstream import FaultUpstream
 from kit.batch_scene import batching, client_of, line, results, submitted, until
 
@@ -28,6 +29,26 @@ async def begun(stack: AsyncExitStack, config: dict[str, object], folder: Path) 
     await asyncio.to_thread(gateway.__enter__)
     stack.callback(gateway.process.kill)
     return gateway
+
+
+async def test_workers_add_up_their_lines(upstream: FaultUpstream, tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    upstream.always(lambda call: [Until(go_on), *replies.ordinary(call)])
+    config = batching(upstream.url, tmp_path, upstream={"max_concurrency": 4}, server={"workers": 2})
+    async with AsyncExitStack() as stack:
+        gateway = await begun(stack, config, tmp_path)
+        async with client_of(gateway.url) as sdk:
+            batch = await submitted(sdk, *map(line, range(200)))
+            await upstream.holding(4)
+            shown: dict[str, float] = {}
+            async with asyncio.timeout(20):
+                while shown != {"waiting": 196, "under_way": 4, "completed": 0, "failed": 0}:
+                    metrics = await asyncio.to_thread(gateway.metrics)
+                    states = ("waiting", "under_way", "completed", "failed")
+                    shown = {state: metrics.value("sluice_batch_job_lines", state=state) for state in states}
+            go_on.set()
+            await until(sdk, batch.id, "completed")
+        await asyncio.to_thread(gateway.stop)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
