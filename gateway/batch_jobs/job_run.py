@@ -94,6 +94,8 @@ class JobRun:
         if task is not None and task.number == FINISH:
             await store.give_back(id, FINISH)
             return None
+        if task is not None and task.number in self._tasks:  # its claim has grown old while its lines are under way
+            return None
         return task
 
     async def _send_task(self, claimed: ClaimedTask) -> None:
