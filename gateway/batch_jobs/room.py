@@ -71,9 +71,9 @@ class UpstreamRoom:
         if admission.paced:
             return 0
         allowed = max(0, admission.permits - max(reserve, live))
-        if reserve and allowed:
-            # What runs beside live calls slows them, in the engine and here.
-            allowed = max(1, allowed // _BESIDE_LIVE)
+        if reserve:
+            # What runs beside live calls slows them, in the engine and here, whether or not it shares permits.
+            return max(0, min(MOST_LINES, allowed and max(1, allowed // _BESIDE_LIVE)) - self.lines)
         merged = self.per_permit.mean
         # Where lines are merged, some more than fit now let the next calls grow.
         most = min(MOST_LINES, math.floor(allowed * (merged * _GROWTH if merged > _MERGED else 1.0)))

@@ -74,6 +74,10 @@ def test_merged_lines_share_permits() -> None:
     assert room.free(Admission(4, 0, 0), 0.0) == math.floor(4 * room.per_permit.mean * 1.5)
     room.lines = 64
     assert room.free(Admission(4, 2, 0), 0.0) > 0
+    room.lines = 0
+    assert room.free(Admission(64, 4, 0), 0.0) == 15  # beside live calls, merged lines count one by one
+    room = UpstreamRoom()
+    room.per_permit.note(32)
     for _ in range(200):
         room.per_permit.note(0)
     room.lines = 0
