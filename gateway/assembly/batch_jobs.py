@@ -234,7 +234,7 @@ class GatewayTraffic:
         """The state of an upstream's queue."""
         queue = self._pipeline().queue.queue(upstream)
         paced = queue.pace is not None and queue.pace.wait(1, self._clock()) > 0
-        return Admission(queue.permits, queue.in_flight, queue.waiting, paced)
+        return Admission(queue.permits, queue.interactive, queue.waiting, paced)
 
     async def send(self, owner: LineOwner, endpoint: str, body: bytes) -> LineAnswer:
         """Send a call of the owner."""

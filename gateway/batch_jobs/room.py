@@ -21,10 +21,12 @@ _GROWTH: Final = 1.5
 
 
 class Admission(NamedTuple):
-    """What the admission of live calls knows about an upstream: permits, those in use, and calls that wait."""
+    """What the admission of live calls knows about an upstream: permits, those that live calls hold, and all calls
+    that wait, lines included.
+    """
 
     permits: int
-    in_flight: int
+    live: int
     waiting: int
     paced: bool = False
     """Its rate lets nothing go now."""
@@ -65,8 +67,7 @@ class UpstreamRoom:
 
     def free(self, admission: Admission, now: float) -> int:
         """How many more lines may be sent now."""
-        used = math.ceil(self.lines / self.per_permit.mean)
-        live = max(0, admission.in_flight - used) + max(0, admission.waiting - self.lines)
+        live = admission.live + max(0, admission.waiting - self.lines)
         reserve = math.ceil(self._peak.note(live, now))
         if admission.paced:
             return 0

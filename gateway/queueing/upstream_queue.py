@@ -16,7 +16,7 @@ from typing import Final
 
 from gateway.admission.engine_admission import EngineAdmission
 from gateway.admission.kv_ledger import KvDemand
-from gateway.core.caller import BATCH, Priority
+from gateway.core.caller import BATCH, INTERACTIVE, Priority
 from gateway.core.tokens import TokenEstimate
 from gateway.queueing.advertised_quota import Quota, Quotas
 from gateway.queueing.pacing import Pace
@@ -169,6 +169,7 @@ class UpstreamQueue:
         "free",
         "granted_at",
         "held_until",
+        "interactive",
         "models",
         "name",
         "pace",
@@ -200,6 +201,7 @@ class UpstreamQueue:
         self.active: dict[str, int] = {}
         self._last_key: tuple[str, ...] = ()  # the key that was active last
         self.waiting = 0
+        self.interactive = 0  # permits that calls of this class hold
         self.granted_at = 0.0  # when the last permit was granted
         self.held_until = 0.0
         self._mean_service_s = 0.0
@@ -276,6 +278,8 @@ class UpstreamQueue:
     def grant(self, waiter: Waiter, now: float) -> None:
         """Give the waiter a permit and charge its expected cost."""
         self.free -= 1
+        if waiter.priority == INTERACTIVE:
+            self.interactive += 1
         self.granted_at = now
         waiter.state, waiter.since = GRANTED, now
         self.token_counter.charge(waiter.key, waiter.tokens, now)

@@ -240,6 +240,8 @@ class WaitingRoom:
             queue.admission.release(waiter.demand, now)
             queue.follow_limit(now)
         queue.free += 1
+        if waiter.priority == INTERACTIVE:
+            queue.interactive -= 1
         queue.leave(waiter.key)
         expected = waiter.tokens
         queue.token_counter.settle(waiter.key, expected, expected if used is None else used, waiter.since)

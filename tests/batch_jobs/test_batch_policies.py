@@ -21,7 +21,7 @@ from gateway.core.errors import ErrorKind, Rejection
 
 
 @pytest.mark.parametrize(
-    ("permits", "in_flight", "waiting", "free"),
+    ("permits", "live", "waiting", "free"),
     [
         (8, 0, 0, 8),  # nobody is here
         (8, 3, 0, 1),  # beside live calls, a quarter of what they leave
@@ -34,16 +34,16 @@ from gateway.core.errors import ErrorKind, Rejection
         (100_000, 0, 0, MOST_LINES),
     ],
 )
-def test_lines_take_what_live_calls_leave(permits: int, in_flight: int, waiting: int, free: int) -> None:
-    assert UpstreamRoom().free(Admission(permits, in_flight, waiting), 0.0) == free
+def test_lines_take_what_live_calls_leave(permits: int, live: int, waiting: int, free: int) -> None:
+    assert UpstreamRoom().free(Admission(permits, live, waiting), 0.0) == free
 
 
 def test_own_lines_are_no_live_calls() -> None:
     room = UpstreamRoom()
     room.lines = 5
-    assert room.free(Admission(24, 5, 0), 0.0) == 19
-    assert room.free(Admission(24, 9, 0), 0.0) == 0
-    assert room.free(Admission(48, 9, 0), 0.0) == 6
+    assert room.free(Admission(24, 0, 5), 0.0) == 19
+    assert room.free(Admission(24, 4, 0), 0.0) == 0
+    assert room.free(Admission(48, 4, 0), 0.0) == 6
 
 
 def test_permits_of_live_calls_stay_free_for_half_a_minute() -> None:
@@ -57,10 +57,10 @@ def test_permits_of_live_calls_stay_free_for_half_a_minute() -> None:
 def test_live_calls_that_come_back_stop_the_lines() -> None:
     room = UpstreamRoom()
     room.lines = 8
-    assert room.free(Admission(8, 8, 0), 0.0) == 0
-    assert room.free(Admission(8, 8, 4), 0.1) == 0  # they wait; nothing is sent in their place
+    assert room.free(Admission(8, 0, 0), 0.0) == 0
+    assert room.free(Admission(8, 0, 12), 0.1) == 0  # four of them wait; nothing is sent in their place
     room.lines = 6
-    assert room.free(Admission(8, 8, 2), 0.2) == 0
+    assert room.free(Admission(8, 2, 0), 0.2) == 0
 
 
 def test_a_paced_upstream_has_no_room() -> None:
@@ -73,7 +73,7 @@ def test_merged_lines_share_permits() -> None:
         room.per_permit.note(32)
     assert room.free(Admission(4, 0, 0), 0.0) == math.floor(4 * room.per_permit.mean * 1.5)
     room.lines = 64
-    assert room.free(Admission(4, 2, 0), 0.0) > 0
+    assert room.free(Admission(4, 0, 0), 0.0) > 0
     room.lines = 0
     assert room.free(Admission(64, 4, 0), 0.0) == 15  # beside live calls, merged lines count one by one
     room = UpstreamRoom()
