@@ -21,6 +21,7 @@ from doubles.rawclient import call
 from doubles.script import RST, Until
 from doubles.settings import AUTH, KEY, OTHER_KEY
 from doubles.upstream import FaultUpstream
+from doubles.vocabulary import C0
 from doubles.waiting import eventually
 from kit.batch_scene import CHAT, batching, client_of, jsonl, line, results, submitted, until
 
@@ -309,6 +310,22 @@ async def test_lines_wait_while_a_limit_is_full(
         batch = await until(sdk, (await submitted(sdk, *map(line, range(30)))).id, "completed")
         assert (batch.request_counts.completed, batch.request_counts.failed) == (30, 0)
     assert upstream.most_in_flight <= 2
+
+
+async def test_beside_live_calls_lines_take_a_part_of_the_free_slots(
+    start_gateway: StartGateway, upstream: FaultUpstream, tmp_path: Path
+) -> None:
+    gateway = await start_gateway(batching(upstream.url, tmp_path, upstream={"max_concurrency": 13}))
+    go_on = held(upstream)
+    async with client_of(gateway.url) as sdk:
+        live = asyncio.create_task(call(gateway.port, "POST", CHAT, C0, [AUTH]))
+        await upstream.holding(1)
+        batch = await submitted(sdk, *map(line, range(30)))
+        await upstream.holding(4)
+        go_on.set()
+        assert (await live).status == 200
+        await until(sdk, batch.id, "completed")
+    assert upstream.most_in_flight == 4
 
 
 def failing_first(times: int, script: Any) -> Callable[[Call], Any]:
