@@ -121,13 +121,14 @@ class FolderBlobStore:
 
         def forgotten() -> list[str]:
             names = []
-            for entry in os.scandir(self._folder / "files"):
-                if entry.stat().st_mtime >= before:
-                    continue
-                if entry.name.startswith("."):
-                    os.unlink(entry.path)
-                else:
-                    names.append(entry.name)
+            with os.scandir(self._folder / "files") as entries:
+                for entry in entries:
+                    if entry.stat().st_mtime >= before:
+                        continue
+                    if entry.name.startswith("."):
+                        os.unlink(entry.path)
+                    else:
+                        names.append(entry.name)
             return names
 
         return await self.run(forgotten)
