@@ -20,8 +20,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Print a new key and its entry under `keys`, and return the exit status. Nothing is stored."""
-    key = f"sk-{secrets.token_urlsafe(_RANDOM_BYTES)}"
-    digest = hashlib.sha256(key.encode()).hexdigest()
+    key, digest = mint()
     print(
         f"key: {key}\n"
         "Give it to its user; it is shown only now and stored nowhere. The entry for the config:\n\n"
@@ -31,6 +30,12 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         file=out,
     )
     return 0
+
+
+def mint() -> tuple[str, str]:
+    """A new random key, and its SHA-256 in hexadecimal digits."""
+    key = f"sk-{secrets.token_urlsafe(_RANDOM_BYTES)}"
+    return key, hashlib.sha256(key.encode()).hexdigest()
 
 
 def _name(text: str) -> str:

@@ -65,6 +65,11 @@ def _run(argv: list[str]) -> int:
         from gateway.cli.import_litellm.run import run as import_litellm
 
         return import_litellm(arguments.file, arguments.out, out=sys.stdout, err=sys.stderr, keys_file=arguments.keys)
+    if arguments.command == "init":
+        from gateway.cli.init import run as init
+
+        ask = None if arguments.yes or not sys.stdin or not sys.stdin.isatty() else input
+        return init(arguments, os.environ, out=sys.stdout, err=sys.stderr, ask=ask)
     if arguments.command == "key":
         from gateway.cli.key import run as key
 
@@ -143,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
 def _tools(commands: "argparse._SubParsersAction[Any]", config: argparse.ArgumentParser) -> None:
     from gateway.cli.batch.options import describe as describe_batch
     from gateway.cli.bench.options import describe as describe_bench
+    from gateway.cli.init import describe as describe_init
     from gateway.cli.key import describe as describe_key
     from gateway.cli.report.run import describe as describe_report
     from gateway.cli.router.options import describe as describe_router
@@ -153,6 +159,7 @@ def _tools(commands: "argparse._SubParsersAction[Any]", config: argparse.Argumen
     describe_report(commands.add_parser("report", parents=[config], help="report what was saved, and by what"))
     describe_top(commands.add_parser("top", parents=[config], help="watch a running gateway"))
     describe_bench(commands.add_parser("bench", help="load an endpoint and measure it"))
+    describe_init(commands.add_parser("init", help="write a config, and find engines on this machine"))
     describe_key(commands.add_parser("key", help="mint a client's key"))
     litellm = commands.add_parser("import-litellm", help="convert a LiteLLM config")
     litellm.add_argument("file", metavar="CONFIG", help="LiteLLM's config.yaml")
