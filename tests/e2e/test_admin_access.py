@@ -206,3 +206,11 @@ async def test_other_methods_change_nothing(guarded: InProcessGateway) -> None:
             assert (await call(guarded.admin_port, method, path, b"", [BEARER])).status == 405
     await asyncio.sleep(0)
     assert b"drained" not in (await get(guarded, "/admin/upstreams", BEARER)).body
+
+
+@pytest.mark.parametrize("path", [*GUARDED, *OPEN, "/login", "/keys", "/upstreams", "/models", "/batches", "/try"])
+async def test_no_answer_holds_an_admin_key(path: str, guarded: InProcessGateway) -> None:
+    answer = await get(guarded, path, BEARER)
+    assert answer.status == 200
+    for key in (KEY, SECOND):
+        assert key.encode() not in answer.body + answer.head
