@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "limits": "core redis telemetry usage",
     "cache": "core redis telemetry usage wire",
     "pricing": "config core usage",
-    "stored": "core redis wire",
+    "stored": "core redis usage wire",
     "auth": "core limits telemetry",
     "admission": "core usage",
     "queueing": "admission core limits",

@@ -12,11 +12,15 @@ MOST: Final = 65_536
 
 
 class StoredResponse(Struct, frozen=True, array_like=True):
-    """The key that made a response, the model that was asked for, and the upstream that has it."""
+    """The key that made a response, the model that was asked for, and the upstream that has it.
+
+    `unpaid`: it is made in the background, and its usage is not booked yet.
+    """
 
     key: str
     model: str
     upstream: str
+    unpaid: bool = False
 
 
 class ResponseMemory:

@@ -11,7 +11,7 @@ from doubles.gateway import InProcessGateway, StartGateway
 from doubles.rawclient import Answer, call
 from doubles.redis_server import RedisServer
 from doubles.routed import routed
-from doubles.script import stream
+from doubles.script import compact, full, stream
 from doubles.settings import KEY
 from doubles.upstream import FaultUpstream
 from doubles.wires import responses
@@ -38,7 +38,8 @@ class Scene:
         """A config with two keys; a model of two candidates, and one that is served at `b` only."""
         config = routed(*(upstream.url for upstream in self.upstreams), **more)
         config["keys"] = KEYS
-        config["models"]["only-b"] = {"candidates": [{"upstream": "b", "model": "up-b"}]}
+        price = {"input": 1, "output": 10, "cached_input": 0.5}
+        config["models"]["only-b"] = {"candidates": [{"upstream": "b", "model": "up-b", "price": price}]}
         return config
 
     def targets(self) -> list[list[str]]:
@@ -209,3 +210,35 @@ async def test_without_redis_what_is_known_here_is_served(
         assert unknown.header("retry-after") == "1"
     finally:
         redis_server.resume()
+
+
+async def test_background_work_is_booked_once_when_it_is_seen_done(scene: Scene, gateway: InProcessGateway) -> None:
+    name = await make(gateway, background=True)
+    await gateway.counted("sluice_tokens_total", 0)
+    working = responses.response("up-b", id=name, status="in_progress")
+    scene.upstreams[1].reply([full(compact(working))])
+    assert (await ask(gateway, "GET", f"{PATH}/{name}")).json()["status"] == "in_progress"
+    await gateway.counted("sluice_requests_total", 2)
+    await gateway.counted("sluice_tokens_total", 0)
+    costs = []
+    for _ in range(3):
+        shown = await ask(gateway, "GET", f"{PATH}/{name}")
+        assert shown.json()["status"] == "completed"
+        costs.append(float(shown.header("x-sluice-cost-usd") or 0))
+    assert costs == [pytest.approx((8 * 1 + 4 * 0.5 + 5 * 10) / 10**6), 0, 0]
+    await gateway.counted("sluice_requests_total", 5)
+    await gateway.counted("sluice_tokens_total", 12, type="input", source="upstream")
+    await gateway.counted("sluice_tokens_total", 5, type="output", source="upstream")
+
+
+async def test_background_work_is_booked_by_one_gateway(
+    scene: Scene, start_gateway: StartGateway, redis_server: RedisServer
+) -> None:
+    shared = scene.config(redis={"url": redis_server.url, "timeout": "5s"})
+    first, second = await start_gateway(shared), await start_gateway(shared)
+    name = await make(first, background=True)
+    for gateway in (second, first, second):
+        assert (await ask(gateway, "GET", f"{PATH}/{name}")).status == 200
+    await second.counted("sluice_tokens_total", 12, type="input", source="upstream")
+    await first.counted("sluice_requests_total", 2)
+    await first.counted("sluice_tokens_total", 0)

@@ -13,7 +13,8 @@ from gateway.wire.openai.free import read_free
 from gateway.wire.openai.token_weight import response_caps
 from gateway.wire.openai.typed_events import Description, EventTypes, typed_reader
 
-_UNFINISHED: Final = ("queued", "in_progress")
+UNFINISHED: Final = ("queued", "in_progress")
+"""A response in the background is not done yet."""
 
 
 def finish_reason(description: Description) -> str:
@@ -62,7 +63,7 @@ def read_response(body: bytes) -> AnswerSummary | None:
         return None
     error = answer.object != "response" and bytes(answer.error) not in peek.NO_ERROR
     tokens = None if answer.usage is peek.NULL else usage.tokens(answer.usage)
-    if tokens is None and answer.status in _UNFINISHED:
+    if tokens is None and answer.status in UNFINISHED:
         tokens = TokenUsage()  # it runs in the background
     model = answer.model if isinstance(answer.model, str) else None
     failed, damaged = answer.status == "failed", not peek.is_utf8(body)
