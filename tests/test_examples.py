@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.cli import check
 from gateway.pricing.catalogue import Catalogue
-from gateway.telemetry.collectors import budget_gauge
+from gateway.telemetry.collectors import budget_gauge, upstream_gauges
 from gateway.telemetry.metrics import Metrics
 
 README = READMES[0]
@@ -210,7 +210,7 @@ async def test_the_table_of_metrics_is_what_the_admin_port_gives(served):
     scraped = (await call(served.admin_port, "GET", "/metrics")).body.decode()
     real = {}
     declared = {family.name: set(family.labels) for family in Metrics().families.values()}
-    declared |= {one.name: set(one.labels) for one in [budget_gauge([])]}
+    declared |= {one.name: set(one.labels) for one in [budget_gauge([]), *upstream_gauges({})]}
     for family in text_string_to_metric_families(scraped):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         labels = labels or declared.get(family.name) or {"none"}  # nothing has been counted yet
