@@ -73,6 +73,7 @@ def _queue() -> list[Placed]:
     taken = f"sum by (upstream) (sluice_upstream_inflight{{{UPSTREAM}}})"
     slots = f"sum by (upstream) (sluice_upstream_max_concurrency{{{UPSTREAM}}})"
     waiting = f"sum by (upstream) (sluice_upstream_queue_depth{{{UPSTREAM}}})"
+    cache = f"max by (upstream, kind) (sluice_upstream_kv_tokens{{{UPSTREAM}}})"
     oldest = f"max by (upstream) (sluice_upstream_queue_oldest_wait_seconds{{{UPSTREAM}}})"
     return [
         lines(
@@ -85,6 +86,11 @@ def _queue() -> list[Placed]:
         lines("Queue depth", [Query(waiting, "{{upstream}}")], width=6),
         lines("Oldest queued request", [Query(oldest, "{{upstream}}")], unit="s", width=6),
         _times("Queue wait", _WAIT, UPSTREAM, "upstream", width=6, description="Of requests that left the queue."),
+        lines(
+            "KV cache of engines",
+            [Query(cache, "{{upstream}} {{kind}}")],
+            description="Tokens: the cache's size, what the gateway's ledger holds of it, and the engine's own figure.",
+        ),
     ]
 
 
