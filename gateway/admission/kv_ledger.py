@@ -23,6 +23,7 @@ _LEARNED: Final = 4096
 """Outputs are learned for so many pairs of a key and a cap at most."""
 _GROWTH: Final = 1.25
 _UNCAPPED_GUESS: Final = 256
+_ASK_AGAIN_S: Final = 0.05
 
 
 class KvDemand:
@@ -59,6 +60,8 @@ class KvLedger:
         self._open: dict[KvDemand, None] = {}
         self._rate = 0.0  # tokens a second of one answer
         self._troubled_at = -CALM_S
+        self._refused: KvDemand | None = None  # the last call that did not fit, asked again only after a change
+        self._refused_until = 0.0
         self._learners: dict[tuple[str, str, int], ExpectedOutput] = {}
 
     def __len__(self) -> int:
@@ -90,7 +93,12 @@ class KvLedger:
         room = (self.margin * self.capacity - self.others) / self._ratio
         if self._most + self._end(demand) <= room:
             return True
-        return self._peak(demand, now) <= room
+        if demand is self._refused and now < self._refused_until:
+            return False  # nothing has ended since; what the open calls produce makes room only slowly
+        if self._peak(demand, now) <= room:
+            return True
+        self._refused, self._refused_until = demand, now + _ASK_AGAIN_S
+        return False
 
     def hold(self, demand: KvDemand, now: float) -> None:
         """Enter an admitted call."""
@@ -102,6 +110,7 @@ class KvLedger:
         """Strike a call out; a second time does nothing. What it has as `output` is learned from."""
         if demand not in self._open:
             return
+        self._refused = None
         del self._open[demand]
         self._most -= self._end(demand)
         if output := demand.output:
@@ -118,6 +127,7 @@ class KvLedger:
         """Take the size of the engine's cache; another size is another engine, whose margin is learned anew."""
         if (capacity, block) == (self.capacity, self.block):
             return
+        self._refused = None
         self.capacity, self.block = capacity, max(1, block)
         self.margin, self._ratio, self.others = FIRST_MARGIN, 1.0, 0
         self._most = sum(self._end(demand) for demand in self._open)
@@ -129,6 +139,7 @@ class KvLedger:
         """
         if not self.capacity:
             return
+        self._refused = None
         ours = self.tokens(now)
         if shared:
             self.others = max(0, used - ours)

@@ -202,3 +202,15 @@ def test_admitted_calls_never_need_more_than_the_cache_when_they_answer_as_expec
             if (now - began) * 10.0 + 1e-6 >= (each.cap or 0):
                 del open_calls[each]
                 one.release(each, now)  # nothing is learned, so that the expectation stays the cap
+
+
+def test_a_call_that_does_not_fit_is_weighed_again_only_after_a_change(monkeypatch: pytest.MonkeyPatch):
+    one, weighed = ledger(), []
+    peak = KvLedger._peak
+    monkeypatch.setattr(KvLedger, "_peak", lambda self, *asked: weighed.append(1) or peak(self, *asked))
+    admitted, last = filled(one), call(one)
+    weighed.clear()
+    assert not any(one.fits(last, 0.001 * step) for step in range(10))
+    assert len(weighed) == 1
+    ended(one, admitted[0], None, 0.01)
+    assert one.fits(last, 0.01)
