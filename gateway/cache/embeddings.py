@@ -149,7 +149,7 @@ class EmbeddingsRequest:
 
     def _store_action(self, call: Call, keys: Sequence[bytes], items: Sequence[bytes]) -> StoreAction | None:
         route = call.routing.route
-        if call.modified or call.routing.candidate not in route.candidates:
+        if call.modified or call.routing.candidate not in route.candidates or not self._policy.store.up:
             return None
         total = entry_of(call, b"")
         weights = [self._unique[key][1] for key in keys]

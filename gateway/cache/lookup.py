@@ -138,11 +138,13 @@ class GenerationRequest:
         return None if body is None else self._store_action(call, body)
 
     def _store_action(self, call: Call, body: bytes) -> StoreAction | None:
-        """Return None for an answer that must not be stored: modified, from a fallback, too large or cut."""
+        """Return None for an answer that must not be stored: modified, from a fallback, too large or cut, or if
+        the store is away.
+        """
         route = call.routing.route
         if call.modified or call.routing.candidate not in route.candidates:
             return None  # a fallback's answer must not outlive the outage
-        if len(body) > self._policy.store.largest:
+        if len(body) > self._policy.store.largest or not self._policy.store.up:
             return None
         if not finished(body, tools=self.control.allow_sampled):
             return None

@@ -27,6 +27,7 @@ class MemoryCacheStore:
         """`on_change(entries, bytes)` receives every change of the number and size of entries."""
         self.max_bytes = max_bytes
         self.largest = max_bytes // _LARGEST_DIVISOR
+        self.up: Final = True
         self.bytes = 0
         self._clock = clock
         self._on_change = on_change

@@ -6,9 +6,9 @@ Redis does not answer in time, `PipelinedRedis` fails requests at once, so no ca
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -25,8 +25,13 @@ LARGEST: Final = 1024 * 1024
 _GET: Final = Script.named("gateway.cache.lua", "get")
 _PUT: Final = Script.named("gateway.cache.lua", "put")
 _KEYS_PER_COMMAND: Final = 64
+_SMALL: Final = 16 * 1024
+"""Bytes of answers that are returned at once; what is more is asked for with its size known."""
+_BYTES_PER_COMMAND: Final = 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
+_LEFT_OUT: Final = 1 << 31
 _PROBE_MS: Final = b"5000"
+_Item = TypeVar("_Item")
 
 
 class _Record(msgspec.Struct, array_like=True):
@@ -56,6 +61,11 @@ class RedisCacheStore:
         self._clock = clock
         self._link = PipelinedRedis(url, timeout, [_GET, _PUT], self._probe, on_error)
 
+    @property
+    def up(self) -> bool:
+        """Whether Redis answers."""
+        return self._link.up
+
     async def start(self) -> None:
         """Connect; keeps retrying in the background if Redis does not answer."""
         await self._link.start()
@@ -65,28 +75,40 @@ class RedisCacheStore:
         await self._link.stop()
 
     async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
-        """Return one result per key, with one round trip per 64 keys."""
-        hits: list[CacheHit | None] = []
-        now = self._clock()
+        """Return one result per key: one round trip per 64 keys, and one more per MiB of large answers."""
+        values: dict[bytes, bytes] = {}
+        large: list[tuple[bytes, int]] = []
         for start in range(0, len(keys), _KEYS_PER_COMMAND):
-            reply = await self._request(_GET, keys[start : start + _KEYS_PER_COMMAND], ())
-            hits += [_hit(value, now) for value in _split(reply)]
-        return hits
+            asked = keys[start : start + _KEYS_PER_COMMAND]
+            reply = await self._request(_GET, asked, (b"%d" % _SMALL,), _SMALL)
+            for key, value in zip(asked, _split(reply), strict=True):
+                if isinstance(value, int):
+                    large.append((key, value))
+                else:
+                    values[key] = value
+        for group in _by_size(large, lambda one: one[1]):
+            asked = [key for key, _ in group]
+            reply = await self._request(_GET, asked, (b"",), sum([size for _, size in group]))
+            values |= zip(asked, [value for value in _split(reply) if isinstance(value, bytes)], strict=True)
+        now = self._clock()
+        return [_hit(values[key], now) for key in keys]
 
     async def put(self, entries: Sequence[tuple[bytes, CacheEntry]], ttl: float) -> None:
         """Store these, except entries over the size limit."""
         now = self._clock()
         fitting = [(key, entry) for key, entry in entries if len(entry.body) <= LARGEST]
-        for start in range(0, len(fitting), _KEYS_PER_COMMAND):
-            chunk = fitting[start : start + _KEYS_PER_COMMAND]
-            records = [_encode(_Record(now, ttl, entry.body, entry.tokens, entry.cost)) for _, entry in chunk]
-            await self._request(_PUT, [key for key, _ in chunk], (b"%d" % max(1, ttl * 1000), *records))
+        for group in _by_size(fitting, lambda one: len(one[1].body)):
+            records = [_encode(_Record(now, ttl, entry.body, entry.tokens, entry.cost)) for _, entry in group]
+            await self._request(_PUT, [key for key, _ in group], (b"%d" % max(1, ttl * 1000), *records))
 
-    async def _request(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
+    async def _request(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes], reply_size: int = 0
+    ) -> bytes:
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         head = Head.of([self._prefix + key.hex().encode() for key in keys])
+        then = partial(_resolve, waiter)
         try:
-            self._link.request(Command(script, head, arguments, partial(_resolve, waiter), waiter))
+            self._link.request(Command(script, head, arguments, then, waiter, reply_size))
             return await waiter
         except RedisFailure as failure:
             raise CacheUnavailable(failure.kind) from None
@@ -105,13 +127,33 @@ def _resolve(waiter: asyncio.Future[bytes], reply: bytes | RedisFailure) -> None
         waiter.set_result(reply)
 
 
-def _split(reply: bytes) -> list[bytes]:
-    values, at = [], 0
+def _split(reply: bytes) -> list[bytes | int]:
+    """The answers in a reply; for one that was left out, its size."""
+    values: list[bytes | int] = []
+    at = 0
     while at < len(reply):
-        start = at + _LENGTH.size
-        at = start + _LENGTH.unpack_from(reply, at)[0]
-        values.append(reply[start:at])
+        size, start = _LENGTH.unpack_from(reply, at)[0], at + _LENGTH.size
+        if size >= _LEFT_OUT:
+            values.append(size - _LEFT_OUT)
+            at = start
+        else:
+            at = start + size
+            values.append(reply[start:at])
     return values
+
+
+def _by_size(items: Sequence[_Item], size_of: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+    """The items in groups that fit one command each."""
+    group: list[_Item] = []
+    size = 0
+    for item in items:
+        if group and (len(group) == _KEYS_PER_COMMAND or size + size_of(item) > _BYTES_PER_COMMAND):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += size_of(item)
+    if group:
+        yield group
 
 
 def _hit(value: bytes, now: float) -> CacheHit | None:

@@ -34,6 +34,10 @@ class CacheStore(Protocol):
 
     largest: int
 
+    @property
+    def up(self) -> bool:
+        """Whether it stores at the moment."""
+
     async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
         """Return one result per key, in order. Raises CacheUnavailable."""
 

@@ -58,9 +58,12 @@ class Head(NamedTuple):
 
 
 class Command:
-    """One call of a script. If its `waiter` is cancelled before it is sent, it is not sent."""
+    """One call of a script. If its `waiter` is cancelled before it is sent, it is not sent.
 
-    __slots__ = ("_script", "_tail", "_words", "done", "then", "waiter")
+    `size` is the bytes of its arguments and of its reply, as far as `reply_size` says; they earn it time.
+    """
+
+    __slots__ = ("_script", "_tail", "_words", "done", "size", "then", "waiter")
 
     def __init__(
         self,
@@ -69,10 +72,12 @@ class Command:
         arguments: Sequence[bytes],
         then: Then,
         waiter: asyncio.Future[Any] | None = None,
+        reply_size: int = 0,
     ) -> None:
         self._script = script
         self._words = head.words + len(arguments)
         self._tail = head.wire + packed(*arguments)
+        self.size = len(self._tail) + reply_size
         self.then = then
         self.waiter = waiter
         self.done = False

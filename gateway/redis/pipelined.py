@@ -27,6 +27,10 @@ from gateway.telemetry.logging import logger
 # Redis handles a round in 2 ms, so the rounds of several processes fit into one timeout.
 _MAX_REQUESTS: Final = 64
 _MAX_QUEUED: Final = 64
+_MAX_BYTES: Final = 512 * 1024
+"""Bytes of the requests of one round and their replies; a larger request has a round of its own."""
+_BYTES_PER_S: Final = 10e6
+"""The slowest transfer that is no trouble yet, this process's own share of the work included."""
 # If a timer fires this late, this process was busy, not Redis: replies that have arrived are read first.
 _LATE_S: Final = 0.005
 _CONNECT_S: Final = 1.0
@@ -38,7 +42,10 @@ _ERRORS: Final = (RedisError, OSError, ValueError)
 
 
 class PipelinedRedis:
-    """Redis, as long as it answers each round within `timeout` seconds; otherwise requests fail at once."""
+    """Redis, as long as it answers each round within `timeout` seconds; otherwise requests fail at once.
+
+    Large commands and replies have more time, by their size.
+    """
 
     def __init__(
         self,
@@ -197,7 +204,7 @@ class PipelinedRedis:
             self._work.clear()
             batch = self._flight = self._take()
             try:
-                async with _Within(self._timeout):
+                async with _Within(self._timeout + sum([command.size for command in batch]) / _BYTES_PER_S):
                     await self._exchange(await self._connected(), batch)
             except _ERRORS as error:
                 await self._fall(error, batch)
@@ -214,11 +221,12 @@ class PipelinedRedis:
         batch += _pop(self._queued, _MAX_QUEUED)
         if self._first:
             return batch
-        batch += [
-            command
-            for command in _pop(self._requests, _MAX_REQUESTS)
-            if command.waiter is None or not command.waiter.cancelled()
-        ]
+        requests, count, size = self._requests, 0, 0
+        while requests and count < _MAX_REQUESTS and (not size or size + requests[0].size <= _MAX_BYTES):
+            command = requests.popleft()
+            if command.waiter is None or not command.waiter.cancelled():
+                batch.append(command)
+                count, size = count + 1, size + command.size
         return batch
 
     async def _connected(self) -> AbstractConnection:

@@ -48,6 +48,10 @@ class Shelf:
         self.may_put = asyncio.Event()
         self.may_put.set()
 
+    @property
+    def up(self) -> bool:
+        return not self.away
+
     async def get(self, keys: Sequence[bytes]) -> list[CacheHit | None]:
         self.lookups += 1
         if self.away:
@@ -397,3 +401,13 @@ async def test_a_call_that_arrives_after_a_stream_has_ended_shares_it(bench: Ben
     await bench.handle(calls[1])
     assert (calls[1].cached_by, calls[1].usage.saved, len(bench.asked)) == ("collapsed", TokenUsage(), 1)
     bench.shelf.may_put.set()
+
+
+@pytest.mark.parametrize(("away", "status"), [(False, "sluice; fwd=miss; stored"), (True, "sluice; fwd=miss")])
+async def test_an_answer_is_called_stored_only_while_the_store_is_there(
+    bench: Bench, *, away: bool, status: str
+) -> None:
+    bench.shelf.away = away
+    call = bench.call()
+    await bench.handle(call)
+    assert call.response.notes["cache-status"] == status

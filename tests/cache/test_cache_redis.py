@@ -85,3 +85,21 @@ async def test_a_frozen_redis_is_asked_once(redis_server: RedisServer, counted: 
     finally:
         redis_server.resume()
         await store.stop()
+
+
+async def test_answers_of_all_sizes_come_back_in_order(store: RedisCacheStore) -> None:
+    """Small ones at once, large ones once their size is known; together far more than one command carries."""
+    sizes = [10, 100_000, 20, LARGEST, 16_000, 700_000, 700_000, 0, 30]
+    entries = [(b"%d" % number, ENTRY._replace(body=b"%d" % number * size)) for number, size in enumerate(sizes)]
+    await store.put(entries, 60.0)
+    hits = await store.get([b"nothing", *(key for key, _ in entries)])
+    assert hits[0] is None
+    assert [hit.entry for hit in hits[1:] if hit is not None] == [entry for _, entry in entries]
+
+
+async def test_a_foreign_key_of_another_kind_is_a_miss(
+    store: RedisCacheStore, redis_server: RedisServer, counted: Counter[str]
+) -> None:
+    redis_server.command("RPUSH", f"test:{{cache}}:{b'list'.hex()}", "x")
+    assert await store.get([b"list"]) == [None]
+    assert not counted

@@ -8,9 +8,10 @@ from random import Random
 import pytest
 from doubles.redis_server import RedisServer
 from doubles.waiting import eventually
-from kit.linked import APPEND, ask, link_to, post
+from kit.fake_resp import FakeResp, ordinary
+from kit.linked import APPEND, ECHO, ask, link_to, post
 
-from gateway.redis.command import RedisFailure, Script
+from gateway.redis.command import Command, Head, RedisFailure, Script
 from gateway.redis.pipelined import PipelinedRedis
 
 
@@ -139,6 +140,34 @@ async def test_the_probe_is_sent_at_each_beat(server: RedisServer, counted: Coun
     server.command("DEL", "probe")
     await eventually(lambda: server.command("EXISTS", "probe") == b":1\r\n", "the probe wrote its key again")
     await link.stop()
+
+
+@pytest.mark.parametrize(("size", "fewest", "most"), [(0, 1, 3), (200_000, 10, 12), (5_000_000, 20, 22)])
+async def test_a_round_is_bounded_in_bytes(counted: Counter[str], size: int, fewest: int, most: int):
+    async with FakeResp(ordinary) as fake:
+        link = link_to(fake.url, counted)
+        await link.start()
+        replies = [asyncio.get_running_loop().create_future() for _ in range(20)]
+        before = fake.rounds
+        for reply in replies:
+            link.request(Command(ECHO, Head.of([b"list"]), [b"x"], reply.set_result, reply_size=size))
+        assert await asyncio.gather(*replies) == [b"x"] * 20
+        assert fewest <= fake.rounds - before <= most
+        await link.stop()
+
+
+async def test_a_large_reply_has_time_by_its_size(counted: Counter[str]):
+    """The delay is beyond the timeout of a small command, and far from the time of this one."""
+    async with FakeResp(ordinary) as fake:
+        link = link_to(fake.url, counted, timeout=0.05)
+        await link.start()
+        fake.delay = 0.1
+        reply = asyncio.get_running_loop().create_future()
+        link.request(Command(ECHO, Head.of([b"list"]), [b"x"], reply.set_result, reply_size=100_000_000))
+        assert await reply == b"x"
+        with pytest.raises(RedisFailure):
+            await ask(link, b"small")
+        await link.stop()
 
 
 _LENGTH = Script(b"return tostring(redis.call('LLEN', KEYS[1]))")
