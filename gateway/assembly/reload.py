@@ -42,11 +42,16 @@ class ConfigSource:
         self._server = server
         self._read: _FileStates = ()
         self._latest: _FileStates = ()
+        self._named: tuple[Path, ...] = ()  # files that the config names
 
     def read(self) -> Loaded:
         """Read and check the files. A change during the reading counts as a later change."""
         self._read = self._latest = self._states()
-        return checked(load(self._path, self._environ, server=self._server))
+        loaded = load(self._path, self._environ, server=self._server)
+        if loaded.files != self._named:
+            self._named = loaded.files
+            self._read = self._latest = self._states()
+        return checked(loaded)
 
     def changed(self) -> bool:
         """Whether the files differ from those read last and were the same at the previous check.
@@ -57,7 +62,7 @@ class ConfigSource:
         return self._latest == before and self._latest != self._read
 
     def _states(self) -> _FileStates:
-        return tuple(_stat(path) for path in (self._path, self._path.parent / ".env"))
+        return tuple(_stat(path) for path in (self._path, self._path.parent / ".env", *self._named))
 
 
 def _stat(path: Path) -> tuple[int, ...] | None:

@@ -52,6 +52,8 @@ SENTENCES: Final = {
     "redis.prefix": "Prefix of the name of every entry.",
     "redis.on_failure": "While Redis is unavailable: enforce this process's share of each limit, let every "
     "request pass, or reject every request.",
+    "keys_file": "File with further keys, for thousands of them, see [Security](security.md#many-keys). A relative "
+    "path starts at the config's folder.",
     "keys": "Clients' keys, see [Security](security.md#keys). Without keys, no client needs one.",
     "keys[].name": "Name in metrics, logs and reports.",
     "keys[].key": "The key itself, at least 8 characters. Set this or `key_sha256`.",

@@ -14,11 +14,11 @@ class UnreadableError(Exception):
     """A file cannot be read; the message says why and what to do."""
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; UnreadableError if it is missing, too large (MAX_BYTES) or not UTF-8."""
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
+    """The text of a file; UnreadableError if it is missing, larger than `most` bytes or not UTF-8."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(most + 1)
     except FileNotFoundError:
         raise UnreadableError("no such file; name one with --config or SLUICE_CONFIG") from None
     except IsADirectoryError:
@@ -26,8 +26,8 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise UnreadableError(f"cannot be read: {reason or 'not a path'}") from None
-    if len(content) > MAX_BYTES:
-        raise UnreadableError(f"larger than {MAX_BYTES} bytes")
+    if len(content) > most:
+        raise UnreadableError(f"larger than {most} bytes")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

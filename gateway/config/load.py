@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gateway.config.cross_checks import cross_problems, header_problems
 from gateway.config.environment import Expander, TooLargeError
 from gateway.config.files import UnreadableError, environment, read_text
+from gateway.config.keys_file import FileKeys, read_keys
 from gateway.config.model import Config
 from gateway.config.optional_upstreams import leave_out, take_blank_keys
 from gateway.config.problems import Problem, printable
@@ -19,12 +20,16 @@ from gateway.config.yaml_loader import BrokenYamlError, parse
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """A config or its problems. `configured` has the kinds of the written fields, such as `keys.limits`."""
+    """A config or its problems. `configured` has the kinds of the written fields, such as `keys.limits`.
+
+    `files` are the files that the config names and that were read with it.
+    """
 
     config: Config | None = None
     problems: list[Problem] = []
     warnings: list[str] = []
     configured: frozenset[str] = frozenset()
+    files: tuple[Path, ...] = ()
 
 
 def load(path: Path, environ: Mapping[str, str], server: Mapping[str, object] | None = None) -> Loaded:
@@ -53,8 +58,27 @@ def load(path: Path, environ: Mapping[str, str], server: Mapping[str, object] | 
         return _failed(file, f"{found}; it needs upstreams and models")
     if "model_list" in document and "models" not in document:
         return _failed(file, f"this is LiteLLM's config; convert it: sluice import-litellm {file}")
-    loaded = _checked(_overridden(document, server or {}), problems + expander.problems)
+    document, more = _with_keys(_overridden(document, server or {}), path.parent)
+    loaded = _checked(document, problems + expander.problems)
+    if more is not None:
+        loaded = _located(loaded, more, len(document["keys"]) - len(more.entries))
     return _with_variables(loaded, expander, dotenv)
+
+
+def _with_keys(document: dict[str, Any], folder: Path) -> tuple[dict[str, Any], FileKeys | None]:
+    """The document with the entries of `keys_file` behind its own keys."""
+    named, keys = document.get("keys_file"), document.get("keys")
+    # A section that is not a list is left for the reader to report.
+    if not isinstance(named, str) or not named or not isinstance(keys, list | None):
+        return document, None
+    more = read_keys(folder / named)
+    return {**document, "keys": [*(keys or []), *more.entries]}, more
+
+
+def _located(loaded: Loaded, more: FileKeys, before: int) -> Loaded:
+    """The problems of the entries of `keys_file` with their file and line."""
+    problems = [more.renamed(problem, before) for problem in loaded.problems] + more.problems
+    return replace(loaded, config=None if problems else loaded.config, problems=problems, files=(Path(more.file),))
 
 
 def _with_variables(loaded: Loaded, expander: Expander, dotenv: str) -> Loaded:

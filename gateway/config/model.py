@@ -382,6 +382,7 @@ class Config(Section, frozen=True, kw_only=True):
     admin: AdminConfig = AdminConfig()
     inspector: InspectorConfig = InspectorConfig()
     redis: RedisConfig | None = None
+    keys_file: Path | None = None
     keys: tuple[KeyConfig, ...] = ()
     auth: AuthConfig = AuthConfig()
     upstreams: Mapping[str, UpstreamConfig]

@@ -44,6 +44,7 @@ DEFAULTS = {
         "trusted_proxies": [],
     },
     "redis": None,
+    "keys_file": None,
     "keys": [],
     "auth": {"jwt": []},
     "upstreams": {
