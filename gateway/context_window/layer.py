@@ -37,6 +37,8 @@ _MARGINS: Final = (0.02, 0.1)
 _UNCOUNTED_MARGINS: Final = (0.1, 0.5)
 """Share of the room left free at the first and second attempt; larger if the upstream gave no count."""
 
+_TRIMMED: Final = ("messages", "prompt")
+"""Members of a request that can be shortened."""
 _TRIM: Final = {DROP_OLDEST: drop_oldest, MIDDLE_OUT: middle_out}
 _WEIGHTS: Final = TokenFactors()
 
@@ -104,7 +106,7 @@ class _OverflowAttempt:
     async def resolve(self) -> Reply | Rejection:
         """Return an answer after rerouting or trimming. Raises the failure with an explaining message."""
         action = self._layer.actions.get(self._route.name, ERROR)
-        if self._call.routing.bound or (action != FALLBACK and not self._call.request.endpoint.conversation):
+        if self._call.routing.bound or (action in _TRIM and self._call.request.endpoint.payload not in _TRIMMED):
             action = ERROR
         for attempt in range(_MAX_ATTEMPTS if action != ERROR else 0):
             if not (self._use_larger_model() if action == FALLBACK else self._trim_prompt(action, attempt)):

@@ -240,7 +240,7 @@ async def test_an_upstream_removed_while_the_workers_answer_is_still_reported(so
     supervisor = Supervisor(old, source)
 
     class Reporting(Worker):
-        async def ask(self, path: str) -> tuple[int, bytes]:
+        async def ask(self, path: str, method: str = "GET") -> tuple[int, bytes]:
             supervisor._config = new
             calm = {"state": "up", "in_flight": 0, "waiting": 0, "oldest_s": 0, "breaker": "closed"}
             done = {"tokens": 1, "seconds": 1.0, "hour_tokens": 1, "hour_seconds": 1.0, "best_minute": 1}

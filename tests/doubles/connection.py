@@ -6,6 +6,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
+from doubles import replies
 from doubles.call import Call
 from doubles.script import Act, Drip, Pause, Step, Until
 
@@ -108,6 +109,10 @@ class Connection(asyncio.Protocol):
         self._served += 1
         call = Call(len(upstream.calls) + 1, self._number, self._served, head)
         self._call = call
+        if head.startswith(b"GET /metrics ") and not upstream.has_metrics:
+            for step in replies.error(404):
+                await self._run(step, call)
+            return
         upstream.calls.append(call)
         upstream.in_flight += 1
         upstream.most_in_flight = max(upstream.most_in_flight, upstream.in_flight)

@@ -29,6 +29,7 @@ class FaultUpstream:
     def __init__(self, *, keepalive: float | None = None) -> None:
         self.keepalive = keepalive
         self.deaf = False
+        self.has_metrics = False  # else GET /metrics is a 404 and no call: gateways ask engines every second
         self.calls: list[Call] = []
         self.accepted = 0
         self.in_flight = 0

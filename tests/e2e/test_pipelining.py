@@ -57,7 +57,7 @@ async def test_others_have_their_turn_between_two_answers(gateway: InProcessGate
     turn, over = 0, False
     turns_of_answers = []
     serve = gateway._gateway._serve
-    new_request_id = serve._new_request_id
+    new_request_id = serve.new_request_id
 
     def noting_the_turn() -> str:
         turns_of_answers.append(turn)
@@ -69,7 +69,7 @@ async def test_others_have_their_turn_between_two_answers(gateway: InProcessGate
             turn += 1
             await asyncio.sleep(0)
 
-    serve._new_request_id = noting_the_turn
+    serve.new_request_id = noting_the_turn
     counting = asyncio.create_task(others())
     async with await RawClient.open(gateway.port) as client:
         await client.send(request_bytes("GET", target) * 100)

@@ -228,6 +228,7 @@ VLLM = b"vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache
 async def test_what_an_engine_says_is_shown_and_nobody_else_is_asked(
     upstream: FaultUpstream, other: FaultUpstream, start_gateway: StartGateway
 ) -> None:
+    upstream.has_metrics = True
     upstream.always([full(VLLM, content_type="text/plain")])
     made = config(upstream.url, other.url, route="least_loaded")
     made["upstreams"]["a"]["kind"] = "vllm"
@@ -245,6 +246,7 @@ async def test_what_an_engine_says_is_shown_and_nobody_else_is_asked(
 async def test_an_engine_that_no_route_needs_any_more_is_left_alone_after_a_reload(
     upstream: FaultUpstream, other: FaultUpstream, tmp_path: Path
 ) -> None:
+    upstream.has_metrics = True
     upstream.always([full(VLLM, content_type="text/plain")])
     made = config(upstream.url, other.url, route="least_loaded")
     made["upstreams"]["a"] |= {"kind": "vllm", "max_concurrency": 64}

@@ -69,6 +69,7 @@ def test_the_metrics_page_is_next_to_v1(base_url: str, url: str) -> None:
 
 @asynccontextmanager
 async def following(upstream: FaultUpstream) -> AsyncIterator[EngineMetricsPoller]:
+    upstream.has_metrics = True
     made = EngineMetricsPoller(
         {"local": MetricsSource("vllm", upstream.url, [("authorization", "Bearer k")])}, monotonic
     )

@@ -60,7 +60,7 @@ TOO_LONG = "prompt is too long: 213462 tokens > 200000 maximum"
 @pytest.mark.parametrize(("status", "seen"), [(400, 400), (413, 413), (422, 422), (500, 400), (502, 400), (200, 400)])
 def test_route_01_an_overflow_reaches_the_client_as_one(status: int, seen: int) -> None:
     body = error(f"{TOO_LONG} s3cret-key", type="BadRequestError", param="messages", code=None)
-    failure = upstream().failure(status, body)
+    failure = upstream().failure(status, body, "up-model")
     refusal = failure.as_rejection()
     assert (refusal.kind.status, refusal.kind.type, refusal.kind.code) == (
         seen,
@@ -77,17 +77,17 @@ def test_route_01_an_overflow_reaches_the_client_as_one(status: int, seen: int) 
 
 def test_route_01_a_specific_type_counts_next_to_a_numeric_code() -> None:
     body = error("too much", type="exceed_context_size_error", code=400, n_prompt_tokens=9000, n_ctx=8192)
-    assert classify(upstream().failure(400, body)).retry_scope == "overflow"
+    assert classify(upstream().failure(400, body, "up-model")).retry_scope == "overflow"
 
 
 @pytest.mark.parametrize("status", [404, 429, 503])
 def test_route_01_other_errors_are_not_an_overflow(status: int) -> None:
-    assert classify(upstream().failure(status, error(TOO_LONG))).retry_scope != "overflow"
+    assert classify(upstream().failure(status, error(TOO_LONG), "up-model")).retry_scope != "overflow"
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
 def test_retry_10_a_client_error_does_not_count_against_the_upstream(status: int) -> None:
-    failure = upstream().failure(status, error("no", code="invalid_value"))
+    failure = upstream().failure(status, error("no", code="invalid_value"), "up-model")
     assert (failure.cause, failure.status) == (STATUS, status)
     assert (classify(failure).result, classify(failure).retry_scope) == ("ignore", "never")
 
@@ -106,7 +106,7 @@ def test_retry_10_a_client_error_does_not_count_against_the_upstream(status: int
 def test_retry_10_an_exhausted_account_moves_on_to_the_next_candidate(
     status: int, message: str, code: str | None
 ) -> None:
-    failure = upstream().failure(status, error(message, code=code), {})
+    failure = upstream().failure(status, error(message, code=code), "up-model", {})
     assert (classify(failure).result, classify(failure).retry_scope) == ("fatal", "elsewhere")
     refusal = failure.as_rejection()
     assert (refusal.kind.status, refusal.kind.code) == (502, "upstream_auth_failed")
@@ -116,7 +116,7 @@ def test_retry_10_an_exhausted_account_moves_on_to_the_next_candidate(
 
 
 def test_a_429_with_retry_after_is_not_an_exhausted_account() -> None:
-    failure = upstream().failure(429, error("no", code="insufficient_quota"), {"retry-after": "20"})
+    failure = upstream().failure(429, error("no", code="insufficient_quota"), "up-model", {"retry-after": "20"})
     assert classify(failure).retry_scope == "anywhere"
     assert failure.as_rejection().retry_after == 20.0
 
@@ -124,7 +124,7 @@ def test_a_429_with_retry_after_is_not_an_exhausted_account() -> None:
 @pytest.mark.parametrize("status", [400, 429, 500, 503, 504])
 def test_retry_advice_is_available_to_the_gateways_own_retries(status: int) -> None:
     given = {"retry-after-ms": "350", "x-should-retry": "true"}
-    failure = upstream().failure(status, error("no"), given)
+    failure = upstream().failure(status, error("no"), "up-model", given)
     assert (failure.retry_after, failure.should_retry) == (pytest.approx(0.35), True)
     assert classify(failure).retry_scope == "anywhere"
     told = failure.as_rejection()
@@ -133,14 +133,14 @@ def test_retry_advice_is_available_to_the_gateways_own_retries(status: int) -> N
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_default_wait_is_sent_to_the_client_only(status: int) -> None:
-    failure = upstream().failure(status, error("no"), {})
+    failure = upstream().failure(status, error("no"), "up-model", {})
     assert failure.retry_after is None
     assert failure.as_rejection().retry_after == 1.0
 
 
 @pytest.mark.parametrize(("code", "status"), [(429, 429), (503, 503), (None, 502), ("rate_limited", 502)])
 def test_sse_16_an_error_in_a_200_counts_by_its_numeric_code(code: object, status: int) -> None:
-    failure = upstream().failure(200, error("The request queue is full.", code=code))
+    failure = upstream().failure(200, error("The request queue is full.", code=code), "up-model")
     assert (failure.cause, failure.status) == (STATUS, status)
 
 
@@ -186,15 +186,15 @@ GEMINI = (
     ],
 )
 def test_a_wait_that_stands_in_the_body_only(status: int, body: bytes, seconds: float | None) -> None:
-    failure = upstream().failure(status, body, {})
+    failure = upstream().failure(status, body, "up-model", {})
     assert failure.retry_after == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_a_header_wins_over_the_words() -> None:
-    assert upstream().failure(429, GEMINI, {"retry-after": "3"}).retry_after == 3.0
+    assert upstream().failure(429, GEMINI, "up-model", {"retry-after": "3"}).retry_after == 3.0
 
 
 def test_google_names_the_reason_beside_its_message() -> None:
     body = b'{"error":{"code":400,"message":"Bad.","details":[{"reason":"API_KEY_INVALID"}]}}'
-    rejection = upstream().failure(400, body, {}).as_rejection()
+    rejection = upstream().failure(400, body, "up-model", {}).as_rejection()
     assert (rejection.kind.status, rejection.kind.code) == (502, "upstream_auth_failed")
