@@ -84,7 +84,11 @@ async def test_row_61_idle_clients_give_way_and_no_upstream_is_blamed(
         callers = still[-CALLS:]  # one that is just being closed may not hear of a call in time
         for number, one in enumerate(callers):
             await one.request("POST", CHAT, {**C0, "seed": number})
-        await upstream.holding(CALLS)
+        # The gateway may have closed a connection as idle just before the call on it arrived.
+        held = lambda: upstream.in_flight + sum(map(gone, callers)) == CALLS  # noqa: E731
+        await upstream.until(held, f"{CALLS} calls in flight or closed before they began")
+        callers = [one for one in callers if not gone(one)]
+        assert len(callers) > CALLS * 0.9
         await asyncio.to_thread(gateway.metrics)
         new = await stack.enter_async_context(await RawClient.open(gateway.port))
         await new.request("GET", "/health")
@@ -92,8 +96,8 @@ async def test_row_61_idle_clients_give_way_and_no_upstream_is_blamed(
         go_on.set()
         assert {(await one.response()).status for one in callers} == {200}
         metrics = await asyncio.to_thread(gateway.metrics)
-        assert metrics.value("sluice_upstream_attempts_total", result="success") == CALLS
-        assert metrics.value("sluice_upstream_attempts_total") == CALLS
+        assert metrics.value("sluice_upstream_attempts_total", result="success") == len(callers)
+        assert metrics.value("sluice_upstream_attempts_total") == len(callers)
         said = [line for line in gateway.log.splitlines() if "out of file descriptors" in line]
         assert len(said) == 1
         assert f'"limit": {LIMIT}' in said[0] or f'"limit":{LIMIT}' in said[0]

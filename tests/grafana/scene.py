@@ -30,11 +30,13 @@ def config(engine: FaultUpstream, paid: FaultUpstream, broken: FaultUpstream, re
     made = settings(engine.url, redis={"url": redis.url, "timeout": "250ms"}, usage={"store": "redis"})
     made["upstreams"] = {
         "engine": {"base_url": engine.url, "kind": "vllm", "max_concurrency": 2},
+        "measured": {"base_url": engine.url, "kind": "vllm", "max_concurrency": "auto"},
         "paid": {"base_url": paid.url},
         "broken": {"base_url": broken.url},
     }
     made["models"] = {
         "small": {"candidates": [at_engine]},
+        "by-cache": {"candidates": [{"upstream": "measured"}]},
         "large": {"candidates": [at_paid], "cache": {"enabled": True}},
         "fragile": {"candidates": [failing, at_paid]},
         "falling": {"candidates": [failing], "fallbacks": ["large"]},
@@ -60,6 +62,7 @@ class Engine:
 
     def __init__(self, upstream: FaultUpstream) -> None:
         self._upstream = upstream
+        upstream.has_metrics = True
         upstream.always(self.answer)
 
     def answer(self, call: Call) -> Script:
@@ -91,6 +94,7 @@ class Engine:
         lines = [
             f"vllm:num_requests_running{{}} {self._upstream.in_flight}",
             "vllm:num_requests_waiting{} 0",
+            'vllm:cache_config_info{block_size="16",num_gpu_blocks="260"} 1.0',
             "vllm:kv_cache_usage_perc{} 0.25",
             f"vllm:prefix_cache_queries_total{{}} {done * 1200}",
             f"vllm:prefix_cache_hits_total{{}} {done * 800}",
