@@ -13,6 +13,8 @@ from typing import Final
 from gateway.core.clock import Clock, monotonic
 from gateway.telemetry.logging import logger
 
+DESCRIPTOR_TRIES: Final = 8
+"""Attempts at a connection while descriptors are short, each after an idle client was closed."""
 _MOST_KEPT: Final = 512
 _LOG_EVERY_S: Final = 60.0
 _TURNS: Final = 3

@@ -45,7 +45,7 @@ from gateway.http.client.transport import (
     SendOptions,
     too_large,
 )
-from gateway.http.descriptors import Descriptors
+from gateway.http.descriptors import DESCRIPTOR_TRIES, Descriptors
 
 _ONE_WRITE = 256 * 1024  # bytes up to which one joined write is cheaper than one write per piece
 
@@ -128,12 +128,14 @@ class AiohttpTransport:
         fields = [*headers, ("content-length", str(length))]
         try:
             async with asyncio.timeout_at(deadline):
-                try:
-                    answer = await self._ask(options.method, url, fields, body, length, connect_s)
-                except aiohttp.ClientConnectorError as error:
-                    if not out_of_descriptors(error.os_error) or not await self._descriptors.relieve():
-                        raise
-                    answer = await self._ask(options.method, url, fields, body, length, connect_s)
+                for left in reversed(range(DESCRIPTOR_TRIES)):
+                    try:
+                        answer = await self._ask(options.method, url, fields, body, length, connect_s)
+                        break
+                    except aiohttp.ClientConnectorError as error:
+                        short = left and out_of_descriptors(error.os_error)
+                        if not short or not await self._descriptors.relieve():
+                            raise
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failure(error, timeout_cause) from error
         # Two defects that aiohttp's client accepts.

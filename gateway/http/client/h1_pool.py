@@ -27,7 +27,7 @@ from gateway.http.client.connect_errors import failure_of, out_of_descriptors
 from gateway.http.client.h1_connection import H1Connection, StaleConnection, closed_early
 from gateway.http.client.resolver import Address, Resolver
 from gateway.http.client.transport import MAX_AGE_S, PLAIN, POOL_KEEPALIVE_S, Exchange, Pieces, SendOptions
-from gateway.http.descriptors import Descriptors
+from gateway.http.descriptors import DESCRIPTOR_TRIES, Descriptors
 from gateway.http.ticker import Ticker
 
 _NEXT_ADDRESS_S = 0.25  # RFC 8305's delay before the next address is tried in parallel
@@ -153,12 +153,14 @@ class H1Transport:
 
     async def _open(self, addresses: Sequence[Address]) -> socket.socket:
         """A connected socket; idle clients are closed where descriptors are short."""
-        try:
-            sock = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)
-        except OSError as error:
-            if not out_of_descriptors(error) or not await self._descriptors.relieve():
-                raise
-            sock = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)
+        for left in reversed(range(DESCRIPTOR_TRIES)):
+            try:
+                sock = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)
+                break
+            except OSError as error:
+                # What was freed may be taken by a call that has just arrived.
+                if not left or not out_of_descriptors(error) or not await self._descriptors.relieve():
+                    raise
         self._descriptors.note_upstream(sock.fileno())
         return sock
 
