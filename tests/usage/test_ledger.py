@@ -170,7 +170,8 @@ async def test_a_failing_store_does_not_prevent_the_start(store: MemoryStore, ca
     store.trouble = None
     await eventually(lambda: store.stored() == [row(1, 1000)], "it is written in the end")
     await ledger.stop()
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    # An attempt to write may have failed as well; then the log says when it succeeds again.
+    assert [record.levelname for record in caplog.records] in (["ERROR"], ["ERROR", "INFO"])
 
 
 async def test_a_store_that_must_not_be_used_fails_the_start(store: MemoryStore):
