@@ -69,6 +69,7 @@ WAITS = {
     "pricing/resolver.py": "loads the catalogue in a thread",
     "queueing/spill_timer.py": "a timer",
     "redis/command.py": "futures of replies",
+    "redis/following_client.py": "the stores' connection",
     "redis/pipelined.py": "the connection",
     "redis/servers.py": "asks sentinels and nodes where to connect to",
     "resilience/attempt.py": "runs one attempt",

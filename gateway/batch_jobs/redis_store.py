@@ -4,20 +4,18 @@ The tasks of a batch are the entries of a stream with one consumer group, in whi
 process keeps its pending entries young; those of a process that died grow old and are claimed by another.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from redis.asyncio import Redis
-from redis.exceptions import ConnectionError, MovedError, ReadOnlyError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import RedisError, ResponseError
 
 from gateway.batch_jobs.input_lines import TaskRange
 from gateway.batch_jobs.records import LineTally
 from gateway.batch_jobs.store import BatchStoreUnavailable, ClaimedTask, Progress, RecordKind
 from gateway.core.units import Secret
-from gateway.redis.servers import MAX_HOPS, RedisServers
+from gateway.redis.following_client import FollowingClient
 
 _GROUP: Final = "gateways"
 _FREE: Final = "given-back"
@@ -40,10 +38,8 @@ class RedisJobStore:
     def __init__(self, url: Secret, prefix: str, owner: str, *, dead_s: float = 30.0, timeout: float = 5.0) -> None:
         """A process that has shown no life for `dead_s` seconds loses its tasks. `timeout`: seconds per command."""
         self.owner = owner
-        self._servers = RedisServers(url, socket_timeout=timeout, socket_connect_timeout=timeout)
-        self._client: Redis | None = None
-        self._making_client = asyncio.Lock()
         self._tag = f"{prefix}:{{batches}}"
+        self._client = FollowingClient(url, timeout, self._records("batch"))
         self._dead_ms = round(dead_s * 1000)
         self._batches: set[str] = set()  # with tasks that this process may hold
 
@@ -53,9 +49,7 @@ class RedisJobStore:
 
     async def close(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._client.close()
 
     async def put(self, kind: RecordKind, key: str, id: str, record: bytes) -> None:
         """Add a record or replace it."""
@@ -203,31 +197,12 @@ class RedisJobStore:
         return list(await self._run(step))
 
     async def _run(self, step: Callable[[Any], Awaitable[Any]]) -> Any:
-        """The result of a step, on the node of a cluster that has these keys. redis-py's types are too wide for it."""
-        for _ in range(MAX_HOPS):
-            client: Redis | None = None
-            try:
-                async with self._making_client:
-                    if self._client is None:
-                        self._client = await self._servers.client(self._records("batch"))
-                client = self._client
-                return await step(client)
-            except MovedError as error:
-                if await self._dropped(client):
-                    self._servers.follow(error)
-            except (RedisError, OSError, ValueError) as error:
-                away = isinstance(error, ConnectionError | TimeoutError | ReadOnlyError | OSError)
-                if away and await self._dropped(client):
-                    self._servers.give_up()
-                refused = _Refused if isinstance(error, ResponseError) else BatchStoreUnavailable
-                raise refused(f"redis: {error}") from error
-        raise BatchStoreUnavailable("redis: the nodes of the cluster name one another for the same slot")
-
-    async def _dropped(self, client: Redis | None) -> bool:
-        if client is not self._client:
-            return False
-        await self.close()
-        return True
+        """The result of a step. redis-py's types are too wide for it."""
+        try:
+            return await self._client.run(step)
+        except (RedisError, OSError, ValueError) as error:
+            refused = _Refused if isinstance(error, ResponseError) else BatchStoreUnavailable
+            raise refused(f"redis: {error}") from error
 
 
 class _Refused(BatchStoreUnavailable):

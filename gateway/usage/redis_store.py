@@ -1,6 +1,5 @@
 """Usage store in Redis: hashes of sums per day, shared by any number of processes and machines."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -10,10 +9,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError, MovedError, ReadOnlyError, RedisError, TimeoutError
+from redis.exceptions import RedisError
 
 from gateway.core.units import Secret
-from gateway.redis.servers import MAX_HOPS, RedisServers
+from gateway.redis.following_client import FollowingClient
 from gateway.usage.savings import Alternative, Saving
 from gateway.usage.store import (
     Names,
@@ -75,10 +74,8 @@ class RedisUsageStore:
 
     def __init__(self, url: Secret, prefix: str, timeout: float = 2.0) -> None:
         """`timeout` is in seconds per command; no client's request waits for any of them."""
-        self._servers = RedisServers(url, socket_timeout=timeout, socket_connect_timeout=timeout)
-        self._client: Redis | None = None
-        self._making_client = asyncio.Lock()
         self._tag = f"{prefix}:{{usage}}"
+        self._client = FollowingClient(url, timeout, f"{self._tag}:days")
         self._began = f"{self._tag}:first_call"
         self._script = resources.files(__package__).joinpath("usage_add.lua").read_bytes()
 
@@ -178,38 +175,14 @@ class RedisUsageStore:
 
     async def close(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._client.close()
 
     async def _run(self, step: Callable[[Redis], Awaitable[_T]]) -> _T:
-        """The result of a step, on the node of a cluster that has these keys. Callers retry other errors."""
-        for _ in range(MAX_HOPS):
-            client: Redis | None = None
-            try:
-                async with self._making_client:
-                    if self._client is None:
-                        self._client = await self._servers.client(f"{self._tag}:days")
-                client = self._client
-                return await step(client)
-            except MovedError as error:
-                if await self._dropped(client):
-                    self._servers.follow(error)
-            # The parser raises ValueError for a server that does not speak RESP.
-            except (RedisError, OSError, ValueError) as error:
-                # The client of a server that only refuses a command can be used again.
-                away = isinstance(error, ConnectionError | TimeoutError | ReadOnlyError | OSError)
-                if away and await self._dropped(client):
-                    self._servers.give_up()
-                raise UsageUnavailable(f"redis: {error}") from error
-        raise UsageUnavailable("redis: the nodes of the cluster name one another for the same slot")
-
-    async def _dropped(self, client: Redis | None) -> bool:
-        """Whether this client was still the current one; then the next step gets another."""
-        if client is not self._client:
-            return False
-        await self.close()
-        return True
+        """The result of a step; callers retry."""
+        try:
+            return await self._client.run(step)
+        except (RedisError, OSError, ValueError) as error:
+            raise UsageUnavailable(f"redis: {error}") from error
 
 
 def _do(client: Redis, *words: str) -> Awaitable[Any]:
