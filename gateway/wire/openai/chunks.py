@@ -15,7 +15,7 @@ from gateway.core.stream import StreamError
 from gateway.core.tokens import TokenUsage
 from gateway.wire.json import lenient, members, splice
 from gateway.wire.openai import finish_reason, peek, sse, usage
-from gateway.wire.openai.output_estimate import SAMPLE_EVERY, OutputEstimate
+from gateway.wire.openai.output_estimate import SAMPLE_EVERY, OutputCounted, OutputEstimate
 from gateway.wire.openai.peek import NULL
 
 # Lines of an event, the first without its end. No OpenAI client uses `id` or `retry`, and some fail on a
@@ -48,7 +48,7 @@ class InvalidChunk(StreamError):
         super().__init__("a malformed event")
 
 
-class ChunkReader:
+class ChunkReader(OutputCounted):
     """A sans-IO filter: feed pieces of bytes, get the bytes to pass on; attributes summarise the stream.
 
     `begun` is set by the first event that is neither comment nor error, `done` by `[DONE]`, `error` by an
@@ -63,7 +63,6 @@ class ChunkReader:
         "_events",
         "_found",
         "_name",
-        "_output",
         "_prefix",
         "_renamed_prefix",
         "_strip",
@@ -95,21 +94,6 @@ class ChunkReader:
     def complete(self, choices: int) -> bool:
         """Whether nothing is missing: `[DONE]` has arrived, or a finish_reason for each of the choices."""
         return self.done or len(self._ended) >= choices
-
-    @property
-    def generated(self) -> int:
-        """Estimated output tokens so far, to charge if the stream does not report `tokens`."""
-        return self._output.tokens
-
-    @property
-    def generated_at_least(self) -> int:
-        """A lower estimate of the output tokens so far."""
-        return self._output.least
-
-    @property
-    def thoughts_at_least(self) -> int:
-        """The part of `generated_at_least` that is reasoning."""
-        return self._output.least_thoughts
 
     def feed(self, piece: bytes) -> bytes:
         """The bytes to pass on for this piece, possibly none. Raises EventTooLarge or InvalidChunk."""

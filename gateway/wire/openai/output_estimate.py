@@ -108,3 +108,26 @@ def _thoughts(data: bytes, texts: list[tuple[bytes, bytes]]) -> int:
 def _length(text: bytes) -> int:
     """Approximate length in UTF-8: most escaped characters have three bytes."""
     return len(text) - 3 * text.count(b"\\u")
+
+
+class OutputCounted:
+    """What a reader of a stream says of its estimated output."""
+
+    __slots__ = ("_output",)
+
+    _output: OutputEstimate
+
+    @property
+    def generated(self) -> int:
+        """Estimated output tokens so far, to charge if the stream does not report `tokens`."""
+        return self._output.tokens
+
+    @property
+    def generated_at_least(self) -> int:
+        """A lower estimate of the output tokens so far."""
+        return self._output.least
+
+    @property
+    def thoughts_at_least(self) -> int:
+        """The part of `generated_at_least` that is reasoning."""
+        return self._output.least_thoughts

@@ -15,7 +15,7 @@ from gateway.core.tokens import TokenUsage
 from gateway.wire.json import lenient, members, splice
 from gateway.wire.openai import sse, usage
 from gateway.wire.openai.chunks import InvalidChunk
-from gateway.wire.openai.output_estimate import SAMPLE_EVERY, OutputEstimate
+from gateway.wire.openai.output_estimate import SAMPLE_EVERY, OutputCounted, OutputEstimate
 from gateway.wire.openai.peek import NO_ERROR, NULL
 
 _PING: Final = "ping"
@@ -66,7 +66,7 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_description = msgspec.json.Decoder(Description).decode
 
 
-class TypedEventReader:
+class TypedEventReader(OutputCounted):
     """A sans-IO filter: feed pieces of bytes, get the bytes to pass on; attributes summarise the stream.
 
     `begun` is set by the first event that is neither comment, ping nor error, `done` by the last event of a complete
@@ -78,7 +78,6 @@ class TypedEventReader:
         "_events",
         "_free",
         "_name",
-        "_output",
         "_prefix",
         "_prefix_type",
         "_reported",
@@ -125,21 +124,6 @@ class TypedEventReader:
         if reported is None or self._free or self._output.chunks <= self._reported_at:
             return reported
         return reported._replace(output=max(reported.output, self.generated))
-
-    @property
-    def generated(self) -> int:
-        """Estimated output tokens so far, to charge if the stream does not report `tokens`."""
-        return self._output.tokens
-
-    @property
-    def generated_at_least(self) -> int:
-        """A lower estimate of the output tokens so far."""
-        return self._output.least
-
-    @property
-    def thoughts_at_least(self) -> int:
-        """The part of `generated_at_least` that is reasoning."""
-        return self._output.least_thoughts
 
     def feed(self, piece: bytes) -> bytes:
         """The bytes to pass on for this piece, possibly none. Raises EventTooLarge or InvalidChunk."""
